@@ -1,0 +1,27 @@
+/* Incremental detokenizer: ids in, text out, as soon as it is certain. The concatenation of all pieces is what
+ * tokenizer_decode gives for all ids at once. Never splits a code point: incomplete bytes wait for the next id
+ * (or become U+FFFD at the end).
+ * Threads: one owner. Owns: a few bytes of pending state. */
+#ifndef TEXT_DETOKENIZER_H
+#define TEXT_DETOKENIZER_H
+
+#include "text/tokenizer.h"
+
+struct detokenizer {
+    const struct tokenizer *t; /* borrowed */
+    bool skip_special;
+    bool started; /* some text came out already (rules about the first space) */
+    unsigned char pending[8];
+    int n_pending;
+    /* the implementation may add fields here */
+};
+
+void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool skip_special);
+
+/* Appends the text that id makes certain to *out (maybe nothing). */
+void detokenizer_push(struct detokenizer *d, int32_t id, struct strbuf *out);
+
+/* No more ids: appends what was held back. */
+void detokenizer_finish(struct detokenizer *d, struct strbuf *out);
+
+#endif

@@ -16,7 +16,7 @@ struct region {
     size_t size; /* reserved, a multiple of 2 MiB */
     size_t used; /* handed out by region_alloc */
     int node;    /* OS node it is bound to, -1: none */
-    bool bound;  /* the kernel accepted the binding */
+    bool bound;  /* the kernel accepted the binding, or there is one node only and nothing to bind */
 };
 
 /* Reserves size bytes (rounded up); nothing is touched yet. what: for messages, "weights". */

@@ -21,7 +21,7 @@ struct ckpt_tensor {
     int n_dims;
     int64_t shape[CKPT_DIMS_MAX]; /* outermost first (row-major): a linear weight is [out, in], also
                                      for GGUF, whose files list the dimensions innermost first */
-    const void *data;
+    const void *data; /* GGUF: 8-byte aligned; safetensors: any address, as the file has it */
     size_t bytes;
 };
 

@@ -21,8 +21,11 @@ enum err err_prefix(struct err_msg *msg, enum err e, const char *fmt, ...) {
     va_start(ap, fmt);
     const int n = vsnprintf(msg->text, sizeof msg->text, fmt, ap);
     va_end(ap);
-    if (n >= 0 && (size_t)n < sizeof msg->text)
-        snprintf(msg->text + n, sizeof msg->text - (size_t)n, ": %s", old);
+    if (n < 0 || (size_t)n >= sizeof msg->text) return e;
+    char *at = msg->text + n, *const end = msg->text + sizeof msg->text - 1;
+    for (const char *s = ": "; *s && at < end; s++) *at++ = *s;
+    for (const char *s = old; *s && at < end; s++) *at++ = *s; /* a long text is cut */
+    *at = '\0';
     return e;
 }
 

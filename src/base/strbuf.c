@@ -59,9 +59,8 @@ void strbuf_clear(struct strbuf *b) {
 }
 
 char *strbuf_take(struct strbuf *b) {
-    if (!b->failed) (void)strbuf_reserve(b, 0);
-    char *const data = b->failed ? NULL : b->data;
-    if (b->failed) mem_free(b->data);
+    char *const data = !b->failed && strbuf_reserve(b, 0) ? b->data : NULL;
+    if (!data) mem_free(b->data);
     *b = (struct strbuf){0};
     return data;
 }

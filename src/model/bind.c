@@ -1,0 +1,284 @@
+#include "model/bind.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/strbuf.h"
+#include "quant/quant.h"
+
+enum { JOB_BYTES = 2 << 20 }; /* source bytes of one packing job */
+
+/* A matrix to pack. */
+struct mat_source {
+    struct weight *w;
+    const struct ckpt_tensor *t; /* NULL: random */
+    enum dtype from, to;
+    size_t from_row, to_row; /* bytes of a row */
+    _Atomic int64_t panels_left;
+};
+
+/* Panels [first, end) of one matrix. */
+struct pack_job {
+    int mat;
+    int64_t first, end;
+};
+
+struct binder {
+    struct model *m;
+    const struct ckpt *c;
+    const struct bind_options *opt;
+    struct bound *out;
+    struct mat_source *mats;
+    int n_mats;
+    struct pack_job *jobs; /* by team */
+    size_t n_jobs, cap_jobs;
+    size_t job0[PAGED_TEAMS_MAX + 1];
+    struct op_counter next[PAGED_TEAMS_MAX];
+    _Atomic int64_t bytes_done;
+    char *scratch; /* one share per lane */
+    size_t lane_scratch;
+};
+
+/* "%d" in a name becomes the layer. NULL: no memory. */
+static const char *layer_name(struct model *m, const char *fmt, int layer) {
+    struct strbuf b = {0};
+    const char *const at = strstr(fmt, "%d");
+    strbuf_append(&b, fmt, at ? (size_t)(at - fmt) : strlen(fmt));
+    if (at) strbuf_printf(&b, "%d%s", layer, at + 2);
+    char *const name = b.failed ? NULL : arena_alloc(&m->arena, b.len + 1);
+    if (name) memcpy(name, strbuf_cstr(&b), b.len + 1);
+    strbuf_deinit(&b);
+    return name;
+}
+
+static enum err check_tensor(const struct ckpt_tensor *t, const struct model_weight *r, struct err_msg *msg) {
+    const bool ok = r->k ? t->n_dims == 2 && t->shape[0] == r->n && t->shape[1] == r->k
+                         : t->n_dims >= 1 && t->shape[t->n_dims - 1] == r->n &&
+                               (t->n_dims == 1 || t->shape[0] == 1 || t->shape[0] == r->n);
+    if (!ok) {
+        struct strbuf have = {0};
+        for (int i = 0; i < t->n_dims; i++) strbuf_printf(&have, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
+        err_set(msg, ERR_FORMAT, "tensor %s: shape [%s], the configuration wants [%lld%s%.0lld]", t->name, strbuf_cstr(&have),
+                (long long)r->n, r->k ? ", " : "", (long long)r->k);
+        strbuf_deinit(&have);
+        return ERR_FORMAT;
+    }
+    if (!quant_supported(t->dtype))
+        return err_set(msg, ERR_UNSUPPORTED, "tensor %s: weights of type %s are not supported", t->name,
+                       dtype_info(t->dtype)->name);
+    return ERR_OK;
+}
+
+/* The stored type of random weights: what the configuration says, bf16 otherwise. */
+static enum dtype dummy_type(const struct ckpt *c) {
+    const char *s = "";
+    conf_str(ckpt_conf(c), "torch_dtype", &s, NULL);
+    conf_str(ckpt_conf(c), "dtype", &s, NULL);
+    return strcmp(s, "float32") == 0 ? DTYPE_F32 : strcmp(s, "float16") == 0 ? DTYPE_F16 : DTYPE_BF16;
+}
+
+/* The type that a matrix is packed in. */
+static enum dtype packed_type(const struct bind_options *opt, enum dtype from, int64_t k) {
+    if (opt->float32) return DTYPE_F32;
+    if (opt->convert && k % dtype_info(opt->quantize)->block_elems == 0) return opt->quantize;
+    return from;
+}
+
+static enum err add_mat(struct binder *b, const struct model_weight *r, const struct ckpt_tensor *t, const char *name,
+                        struct err_msg *msg) {
+    struct mat_source *const s = &b->mats[b->n_mats++];
+    int sizes[PAGED_TEAMS_MAX];
+    const int n_teams = pool_n_teams(b->opt->pool);
+    for (int i = 0; i < n_teams; i++) sizes[i] = pool_team_size(b->opt->pool, i);
+    s->w = &b->m->mats[r->slot][r->layer];
+    s->t = t;
+    s->from = t ? t->dtype : dummy_type(b->c);
+    s->to = packed_type(b->opt, s->from, r->k);
+    if (!dtype_row_bytes(s->from, r->k, &s->from_row) || !dtype_row_bytes(s->to, r->k, &s->to_row))
+        return err_set(msg, ERR_FORMAT, "tensor %s: rows of %lld do not fit type %s", name, (long long)r->k,
+                       dtype_info(s->from)->name);
+    TRY(weight_init(s->w, name, r->n, r->k, s->to, b->opt->kern, sizes, n_teams, msg));
+    atomic_init(&s->panels_left, s->w->n_panels);
+    b->out->source_bytes += (int64_t)s->from_row * r->n;
+    return ERR_OK;
+}
+
+/* Vectors are few and small: copied here, in f32. Random norms are one, random biases zero. */
+static enum err add_vec(struct binder *b, const struct model_weight *r, const struct ckpt_tensor *t, const char *name,
+                        struct err_msg *msg) {
+    float *const v = arena_alloc(&b->m->arena, (size_t)r->n * sizeof *v);
+    if (!v) return err_set(msg, ERR_NOMEM, "tensor %s: memory ran out", name);
+    if (t) quant_decode_row(t->dtype, v, t->data, r->n);
+    else
+        for (int64_t i = 0; i < r->n; i++) v[i] = strstr(name, "norm") ? 1.0f : 0.0f;
+    b->m->vecs[r->slot][r->layer] = v;
+    return ERR_OK;
+}
+
+static enum err add_row(struct binder *b, const struct model_weight *r, struct err_msg *msg) {
+    const char *const fmt = b->m->gguf ? r->gguf : r->hf;
+    const char *const name = fmt ? layer_name(b->m, fmt, r->layer) : NULL;
+    if (!name) return err_set(msg, ERR_NOMEM, "weights: memory ran out");
+    const struct ckpt_tensor *const t = b->opt->dummy ? NULL : ckpt_find(b->c, name);
+    if (!t && (r->optional || b->opt->dummy)) {
+        if (r->optional) return ERR_OK;
+    } else if (!t) {
+        return err_set(msg, ERR_FORMAT, "%s: tensor %s is missing", ckpt_path(b->c), name);
+    } else {
+        TRY(check_tensor(t, r, msg));
+    }
+    b->m->n_parameters += r->n * (r->k ? r->k : 1);
+    return r->k ? add_mat(b, r, t, name, msg) : add_vec(b, r, t, name, msg);
+}
+
+/* One region per team, and every matrix its place in it. */
+static enum err make_regions(struct binder *b, struct err_msg *msg) {
+    const int n_teams = pool_n_teams(b->opt->pool);
+    for (int t = 0; t < n_teams; t++) {
+        size_t total = 0;
+        for (int i = 0; i < b->n_mats; i++)
+            if (!mem_add_ok(total, weight_team_bytes(b->mats[i].w, t), &total))
+                return err_set(msg, ERR_FORMAT, "weights: sizes overflow");
+        const int node = pool_team_node(b->opt->pool, t);
+        struct region *const r = &b->out->regions[t];
+        TRY(region_create(r, "weights", b->opt->topology->nodes[node].os_index, total, msg));
+        b->out->n_regions = t + 1;
+        b->out->packed_bytes += (int64_t)total;
+        for (int i = 0; i < b->n_mats; i++) {
+            const size_t bytes = weight_team_bytes(b->mats[i].w, t);
+            b->mats[i].w->base[t] = region_alloc(r, bytes, 64);
+            CHECK(b->mats[i].w->base[t] || bytes == 0);
+        }
+    }
+    return ERR_OK;
+}
+
+static enum err make_jobs(struct binder *b, struct err_msg *msg) {
+    const int n_teams = pool_n_teams(b->opt->pool);
+    for (int t = 0; t < n_teams; t++) {
+        b->job0[t] = b->n_jobs;
+        for (int i = 0; i < b->n_mats; i++) {
+            const struct weight *const w = b->mats[i].w;
+            const int64_t per = 1 + (int64_t)(JOB_BYTES / (b->mats[i].from_row * (size_t)w->kern->panel));
+            for (int64_t p = w->panel0[t]; p < w->panel0[t + 1]; p += per) {
+                if (!mem_grow(&b->jobs, &b->cap_jobs, b->n_jobs + 1, sizeof *b->jobs))
+                    return err_set(msg, ERR_NOMEM, "weights: memory ran out");
+                const int64_t end = p + per < w->panel0[t + 1] ? p + per : w->panel0[t + 1];
+                b->jobs[b->n_jobs++] = (struct pack_job){i, p, end};
+            }
+        }
+    }
+    b->job0[n_teams] = b->n_jobs;
+    return ERR_OK;
+}
+
+/* f32 rows of a panel from the file, or random ones with the spread of a trained layer. */
+static void panel_floats(const struct mat_source *s, int64_t row0, int n_rows, float *out) {
+    const int64_t k = s->w->k;
+    for (int r = 0; r < n_rows; r++) {
+        float *const y = out + r * k;
+        if (s->t) {
+            quant_decode_row(s->from, y, (const char *)s->t->data + (size_t)(row0 + r) * s->from_row, k);
+            continue;
+        }
+        struct rng rng = rng_seeded((uint64_t)(row0 + r) * 0x9e3779b97f4a7c15u + (uint64_t)s->w->n);
+        const float scale = 1.7f / __builtin_sqrtf((float)k);
+        for (int64_t i = 0; i < k; i++) y[i] = rng_f32(&rng) * scale;
+    }
+}
+
+static void pack_panel(const struct binder *b, const struct mat_source *s, int64_t p, char *scratch) {
+    const struct weight *const w = s->w;
+    const int64_t row0 = p * w->kern->panel, left = w->n - row0;
+    const int n_rows = (int)(left < w->kern->panel ? left : w->kern->panel);
+    (void)b;
+    if (s->t && s->from == s->to) {
+        weight_pack_panel(w, p, (const char *)s->t->data + (size_t)row0 * s->from_row, s->from_row);
+        return;
+    }
+    float *const floats = (float *)(void *)scratch;
+    char *const coded = scratch + (size_t)w->kern->panel * (size_t)w->k * sizeof(float);
+    panel_floats(s, row0, n_rows, floats);
+    if (s->to == DTYPE_F32) {
+        weight_pack_panel(w, p, floats, (size_t)w->k * sizeof(float));
+        return;
+    }
+    for (int r = 0; r < n_rows; r++) quant_encode_row(s->to, coded + (size_t)r * s->to_row, floats + r * w->k, w->k);
+    weight_pack_panel(w, p, coded, s->to_row);
+}
+
+static void pack_lane(const struct lane *l, void *arg) {
+    struct binder *const b = arg;
+    struct op_counter *const next = &b->next[l->team];
+    char *const scratch = b->scratch + (size_t)l->id * b->lane_scratch;
+    for (;;) {
+        const int64_t i = atomic_fetch_add_explicit(&next->next, 1, memory_order_relaxed);
+        if (i >= (int64_t)(b->job0[l->team + 1] - b->job0[l->team])) return;
+        const struct pack_job *const j = &b->jobs[b->job0[l->team] + (size_t)i];
+        struct mat_source *const s = &b->mats[j->mat];
+        for (int64_t p = j->first; p < j->end; p++) pack_panel(b, s, p, scratch);
+        const int64_t n = j->end - j->first;
+        const bool last = atomic_fetch_sub_explicit(&s->panels_left, n, memory_order_relaxed) == n;
+        if (last && s->t) ckpt_drop(b->c, s->t);
+        const int64_t bytes = n * s->w->kern->panel * (int64_t)s->from_row;
+        const int64_t done = atomic_fetch_add_explicit(&b->bytes_done, bytes, memory_order_relaxed) + bytes;
+        if (l->id == 0 && b->opt->progress)
+            b->opt->progress(b->opt->user, "loading weights",
+                             done < b->out->source_bytes ? done : b->out->source_bytes, b->out->source_bytes);
+    }
+}
+
+static enum err pack_all(struct binder *b, struct err_msg *msg) {
+    for (int i = 0; i < b->n_mats; i++) {
+        const struct mat_source *const s = &b->mats[i];
+        const size_t need = (size_t)s->w->kern->panel * ((size_t)s->w->k * sizeof(float) + s->to_row);
+        if (need > b->lane_scratch) b->lane_scratch = need;
+    }
+    b->lane_scratch = (b->lane_scratch + 4095) / 4096 * 4096;
+    b->scratch = mem_alloc_aligned(64, b->lane_scratch * (size_t)pool_n_lanes(b->opt->pool));
+    if (!b->scratch) return err_set(msg, ERR_NOMEM, "weights: memory ran out");
+    const int64_t start = clock_ns();
+    pool_run(b->opt->pool, pack_lane, b);
+    b->out->seconds = (double)(clock_ns() - start) * 1e-9;
+    if (b->opt->progress)
+        b->opt->progress(b->opt->user, "loading weights", b->out->source_bytes, b->out->source_bytes);
+    return ERR_OK;
+}
+
+static enum err bind_all(struct binder *b, struct err_msg *msg) {
+    for (size_t i = 0; i < b->m->n_rows; i++) TRY(add_row(b, &b->m->rows[i], msg));
+    TRY(make_regions(b, msg));
+    TRY(make_jobs(b, msg));
+    return pack_all(b, msg);
+}
+
+enum err model_bind(struct model *m, const struct ckpt *c, const struct bind_options *opt, struct bound *out,
+                    struct err_msg *msg) {
+    *out = (struct bound){0};
+    struct binder *const b = mem_calloc(1, sizeof *b);
+    enum err e = ERR_NOMEM;
+    if (!b) return err_set(msg, e, "weights: memory ran out");
+    b->m = m;
+    b->c = c;
+    b->opt = opt;
+    b->out = out;
+    b->mats = mem_calloc(m->n_rows, sizeof *b->mats);
+    if (b->mats) e = bind_all(b, msg);
+    else err_set(msg, e, "weights: memory ran out");
+    mem_free(b->mats);
+    mem_free(b->jobs);
+    mem_free(b->scratch);
+    mem_free(b);
+    if (e) bound_deinit(out);
+    return e;
+}
+
+void bound_deinit(struct bound *b) {
+    for (int i = 0; i < b->n_regions; i++) region_destroy(&b->regions[i]);
+    *b = (struct bound){0};
+}

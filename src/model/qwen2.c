@@ -1,0 +1,29 @@
+/* Qwen2 and Qwen2.5: Llama with biases on q, k, v; layers from max_window_layers on may have a window (models.md 2.1). */
+#include "model/blocks/blocks.h"
+
+static const char *const hf_names[] = {"Qwen2ForCausalLM", NULL};
+static const char *const gguf_names[] = {"qwen2", NULL};
+
+static const struct model_conf_row conf[] = {
+    BLOCK_DECODER_CONF,
+    {"max_position_embeddings", "{arch}.context_length", MODEL_CONF_I64, BLOCK_H(max_position), false, 32768},
+    {"use_sliding_window", NULL, MODEL_CONF_BOOL, BLOCK_H(use_window), false, 0},
+    {"sliding_window", NULL, MODEL_CONF_I64, BLOCK_H(window), false, 0},
+    {"max_window_layers", NULL, MODEL_CONF_I64, BLOCK_H(window_from), false, 28},
+    BLOCK_CONF_END,
+};
+
+static enum err derive(struct model *m, const struct conf *c, struct err_msg *msg) {
+    m->h.qkv_bias = true;
+    m->h.use_window = m->h.use_window && m->h.window > 0;
+    TRY(block_check_act(c, "silu", msg));
+    return block_rope_conf(m, c, msg);
+}
+
+const struct model_def model_qwen2 = {.name = "qwen2",
+                                      .hf_names = hf_names,
+                                      .gguf_names = gguf_names,
+                                      .conf = conf,
+                                      .derive = derive,
+                                      .weights = block_decoder_weights,
+                                      .build = block_decoder_build};

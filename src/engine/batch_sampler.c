@@ -41,12 +41,13 @@ void batch_sampler_destroy(struct batch_sampler *s) {
     *s = (struct batch_sampler){0};
 }
 
+/* A sum that nobody asked for is finite when the row is: the maximum alone gives 1. */
 static struct sampler_input input_of(const struct batch_sampler *s, const struct sample_row *r) {
     return (struct sampler_input){.logits = r->logits,
                                   .n_vocab = s->n_vocab,
                                   .argmax = r->argmax,
                                   .max = r->finite ? r->max : __builtin_nanf(""),
-                                  .sum_exp = r->sum_exp,
+                                  .sum_exp = r->want_sum ? r->sum_exp : 1.0,
                                   .n_best = r->n_best,
                                   .best_ids = r->best_ids,
                                   .best_logits = r->best_logits};

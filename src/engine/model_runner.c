@@ -39,7 +39,7 @@ static enum err set_limits(struct model_runner *r, const struct xenon_options *o
     return ERR_OK;
 }
 
-static enum err bind_weights(struct model_runner *r, const struct ckpt *c, const struct xenon_options *opt,
+static enum err bind_weights(struct model_runner *r, const struct ckpt *c, const struct xenon_options *opt, bool dry,
                              struct err_msg *msg) {
     const char *const dtype = opt->dtype ? opt->dtype : "auto";
     const char *const format = opt->load_format ? opt->load_format : "auto";
@@ -47,6 +47,7 @@ static enum err bind_weights(struct model_runner *r, const struct ckpt *c, const
                                 .pool = r->pool,
                                 .topology = &r->topology,
                                 .float32 = strcmp(dtype, "float32") == 0 || strcmp(dtype, "f32") == 0,
+                                .dry = dry,
                                 .dummy = strcmp(format, "dummy") == 0,
                                 .progress = opt->progress,
                                 .user = opt->user};
@@ -107,23 +108,34 @@ static enum err make_step(struct model_runner *r, struct err_msg *msg) {
     return ERR_OK;
 }
 
-static enum err open_all(struct model_runner *r, const struct ckpt *c, const struct xenon_options *opt, struct err_msg *msg) {
+static enum err open_all(struct model_runner *r, const struct ckpt *c, const struct xenon_options *opt, bool dry,
+                         struct err_msg *msg) {
     TRY(open_machine(r, opt, msg));
     TRY(model_open(&r->model, c, msg));
     r->has_model = true;
     TRY(set_limits(r, opt, msg));
-    TRY(bind_weights(r, c, opt, msg));
+    TRY(bind_weights(r, c, opt, dry, msg));
     TRY(make_cache(r, opt, msg));
     TRY(make_plan(r, msg));
     return make_step(r, msg);
 }
 
-enum err model_runner_open(struct model_runner *r, const struct ckpt *c, const struct xenon_options *opt,
-                           struct err_msg *msg) {
+static enum err open_or_close(struct model_runner *r, const struct ckpt *c, const struct xenon_options *opt, bool dry,
+                              struct err_msg *msg) {
     memset(r, 0, sizeof *r);
-    const enum err e = open_all(r, c, opt, msg);
+    const enum err e = open_all(r, c, opt, dry, msg);
     if (e) model_runner_close(r);
     return e;
+}
+
+enum err model_runner_open(struct model_runner *r, const struct ckpt *c, const struct xenon_options *opt,
+                           struct err_msg *msg) {
+    return open_or_close(r, c, opt, false, msg);
+}
+
+enum err model_runner_describe(struct model_runner *r, const struct ckpt *c, const struct xenon_options *opt,
+                               struct err_msg *msg) {
+    return open_or_close(r, c, opt, true, msg);
 }
 
 void model_runner_close(struct model_runner *r) {

@@ -34,6 +34,11 @@ struct model_runner {
 /* Opens the machine and the model of ckpt as opt asks. */
 enum err model_runner_open(struct model_runner *r, const struct ckpt *c, const struct xenon_options *opt,
                            struct err_msg *msg) ATTR_NODISCARD;
+
+/* The same without packing weights: everything but steps can be asked of it. For `xenon inspect`. */
+enum err model_runner_describe(struct model_runner *r, const struct ckpt *c, const struct xenon_options *opt,
+                               struct err_msg *msg) ATTR_NODISCARD;
+
 void model_runner_close(struct model_runner *r);
 
 /* Computes the batch. Returns the logits [n, vocab]: for each item in order its rows from first_logits on. The rows may be edited

@@ -67,7 +67,7 @@ struct xenon_options {
     int level;                    /* compilation level + 1 (1 = level 0); 0: the highest */
     uint64_t seed;                /* for requests without one; 0: from the clock */
 
-    /* Called while loading, from the thread in xenon_open: 0 <= done <= total bytes. */
+    /* Called while loading, from the engine thread while xenon_open waits: 0 <= done <= total bytes. */
     void (*progress)(void *user, const char *what, int64_t done, int64_t total);
     /* Called from the engine thread when handles have news; must only wake somebody up. */
     void (*notify)(void *user);

@@ -11,6 +11,8 @@
 #include "graph/build.h"
 #include "sys/region.h"
 
+struct ledger;
+
 enum { PLAN_LEVEL_MAX = 1 };
 
 enum plan_barrier {
@@ -40,6 +42,7 @@ struct plan {
     size_t bytes_scratch;
     const struct tensor *output;
     float *output_data;
+    struct ledger *ledger; /* counts the time of steps (graph/ledger.h); NULL: not counted. Borrowed */
 };
 
 /* The graph must have been lowered for the same level and must outlive the plan. os_node: where activations live (-1: anywhere). */

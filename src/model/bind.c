@@ -252,6 +252,12 @@ static enum err pack_all(struct binder *b, struct err_msg *msg) {
 
 static enum err bind_all(struct binder *b, struct err_msg *msg) {
     for (size_t i = 0; i < b->m->n_rows; i++) TRY(add_row(b, &b->m->rows[i], msg));
+    if (b->opt->dry) {
+        for (int i = 0; i < b->n_mats; i++)
+            for (int t = 0; t < b->mats[i].w->n_teams; t++)
+                b->out->packed_bytes += (int64_t)weight_team_bytes(b->mats[i].w, t);
+        return ERR_OK;
+    }
     TRY(make_regions(b, msg));
     TRY(make_jobs(b, msg));
     return pack_all(b, msg);

@@ -16,6 +16,7 @@ struct bind_options {
     const struct topology *topology;
     bool float32;          /* every format dequantized to f32 */
     bool dummy;            /* random weights of the declared shapes; the checkpoint needs no tensors */
+    bool dry;              /* shapes, kernels and sizes only: no memory, no packing */
     bool convert;          /* matrices whose rows fit its block become `quantize` */
     enum dtype quantize;
     void (*progress)(void *user, const char *what, int64_t done, int64_t total); /* may be NULL */

@@ -1,0 +1,45 @@
+/* What the machine gives: read and copy bandwidth of a large buffer, and the arithmetic rates of the present instruction set,
+ * on the lanes and with the placement that the engine uses.
+ * Threads: the thread that owns the pool. Owns: the buffer. */
+#ifndef CMD_BENCH_MACHINE_H
+#define CMD_BENCH_MACHINE_H
+
+#include "kern/kern.h"
+#include "sys/region.h"
+#include "sys/team.h"
+#include "tensor/paged.h"
+
+enum { BENCH_PAIRS_MAX = 101 };
+
+/* How a lane walks its share. Which is fastest differs between CPUs; the fastest is what the machine gives. */
+enum bench_walk { BENCH_WALK_PLAIN, BENCH_WALK_PREFETCH, BENCH_WALK_TWO, BENCH_N_WALKS };
+
+struct bench_machine {
+    struct pool *pool;
+    struct region regions[PAGED_TEAMS_MAX]; /* one per team, in proportion to its lanes */
+    int n_regions;
+    size_t lane_bytes;
+    size_t bytes; /* of the whole buffer */
+    enum bench_walk walk;
+};
+
+/* Reserves and touches about `bytes` of memory, each lane its share on its own node, and finds the fastest walk. */
+enum err bench_machine_open(struct bench_machine *b, struct pool *pool, const struct topology *t, size_t bytes,
+                            struct err_msg *msg) ATTR_NODISCARD;
+void bench_machine_close(struct bench_machine *b);
+
+const char *bench_machine_walk_name(enum bench_walk w);
+
+/* One pass over the buffer: bytes per second. */
+double bench_machine_read(const struct bench_machine *b);
+
+/* One half copied to the other: bytes copied per second (each is read and written). */
+double bench_machine_copy(struct bench_machine *b);
+
+/* Operations per second of all lanes; 0 when the level has no such instruction. */
+double bench_machine_peak(struct pool *pool, const struct peak_kern *k, enum peak_kind kind);
+
+/* Median of n values, which it sorts. */
+double bench_machine_median(double *v, int n);
+
+#endif

@@ -1,0 +1,65 @@
+#include "cmd/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+enum { BAR_WIDTH = 30 };
+
+static const int64_t REDRAW_NS = 100 * 1000 * 1000;
+
+void progress_init(struct progress *p, bool quiet) {
+    *p = (struct progress){.quiet = quiet, .tty = isatty(STDERR_FILENO) == 1};
+}
+
+void progress_end(struct progress *p) {
+    if (p->drawn) fputc('\n', stderr);
+    p->drawn = false;
+}
+
+static void draw_bar(struct progress *p, double part, int64_t total, int64_t now) {
+    char bar[BAR_WIDTH + 1];
+    const int full = (int)(part * BAR_WIDTH);
+    for (int i = 0; i < BAR_WIDTH; i++)
+        bar[i] = i < full ? '#' : '-';
+    bar[BAR_WIDTH] = '\0';
+    const double seconds = (double)(now - p->start_ns) * 1e-9, gib = (double)total / (1 << 30);
+    const double left = part > 0.01 ? seconds / part - seconds : 0;
+    fprintf(stderr, "\r%-16.16s [%s] %3d%% of %.2f GiB, %.0f s left \033[K", p->what, bar, (int)(part * 100), gib,
+            left);
+    p->drawn = true;
+}
+
+void progress_show(struct progress *p, const char *what, int64_t done, int64_t total) {
+    const int64_t now = clock_ns();
+    if (p->quiet) return;
+    if (strncmp(p->what, what, sizeof p->what - 1) != 0) {
+        progress_end(p);
+        snprintf(p->what, sizeof p->what, "%s", what);
+        p->start_ns = now;
+        p->shown_ns = 0;
+        p->shown_tenth = -1;
+    }
+    const double part = total > 0 ? (double)done / (double)total : 1;
+    const bool last = done >= total;
+    if (p->tty) {
+        if (!last && now - p->shown_ns < REDRAW_NS) return;
+        if (last && !p->drawn && p->shown_tenth == 10) return;
+        draw_bar(p, part, total, now);
+        p->shown_ns = now;
+        if (last) p->shown_tenth = 10;
+        if (last) progress_end(p);
+        return;
+    }
+    const int tenth = (int)(part * 10);
+    if (tenth <= p->shown_tenth) return;
+    p->shown_tenth = tenth;
+    fprintf(stderr, "%s: %d%% of %.2f GiB, %.1f s\n", p->what, tenth * 10, (double)total / (1 << 30),
+            (double)(now - p->start_ns) * 1e-9);
+}
+
+void progress_callback(void *user, const char *what, int64_t done, int64_t total) {
+    progress_show(user, what, done, total);
+}

@@ -105,7 +105,7 @@ enum err bench_session_step(struct bench_session *s, int64_t *n_tokens, struct e
     scheduler_schedule(s->scheduler, clock_ns(), &batch);
     *n_tokens = batch.n_tokens;
     if (batch.n_items > 0) {
-        float *const logits = model_runner_step(&s->runner, &batch);
+        float *const logits = model_runner_step(&s->runner, &batch, NULL);
         struct sched_result *const results = batch_sampler_run(&s->sampler, &batch, logits);
         scheduler_commit(s->scheduler, clock_ns(), results);
     }

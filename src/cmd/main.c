@@ -4,9 +4,11 @@
 
 #include "base/attr.h"
 #include "cmd/bench.h"
+#include "cmd/chat.h"
 #include "cmd/generate.h"
 #include "cmd/inspect.h"
 #include "cmd/serve.h"
+#include "cmd/tokenize.h"
 #include "cmd/topo.h"
 #include "xenon.h"
 
@@ -17,6 +19,8 @@ static const struct {
 } commands[] = {
     {"serve", serve_main, "an OpenAI-compatible server with one model"},
     {"generate", generate_main, "answers to prompts from the command line or a file"},
+    {"chat", chat_main, "a conversation in the terminal"},
+    {"tokenize", tokenize_main, "ids and pieces of a text"},
     {"inspect", inspect_main, "what is in a model: shapes, formats, memory, graph"},
     {"topo", topo_main, "the machine as the engine sees it"},
     {"bench", bench_main, "speed of steps and kernels beside the machine's limits"},

@@ -10,6 +10,7 @@
 #define ATTR_NOINLINE      __attribute__((noinline))
 #define ATTR_ALWAYS_INLINE __attribute__((always_inline))
 #define ATTR_ALIGNED(n)    __attribute__((aligned(n)))
+#define ATTR_VECTOR(bytes) __attribute__((vector_size(bytes)))
 
 #define LIKELY(x)   __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)

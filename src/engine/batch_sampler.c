@@ -138,3 +138,11 @@ struct sched_result *batch_sampler_run(struct batch_sampler *s, const struct sch
     }
     return s->results;
 }
+
+struct sched_result *batch_sampler_nothing(struct batch_sampler *s, const struct sched_batch *batch) {
+    for (int i = 0; i < batch->n_items; i++) {
+        s->tokens[i] = 0;
+        s->results[i] = (struct sched_result){.ids = &s->tokens[i], .n_ids = 1};
+    }
+    return s->results;
+}

@@ -34,4 +34,7 @@ void batch_sampler_destroy(struct batch_sampler *s);
  * Returns one result per item, for scheduler_commit. */
 struct sched_result *batch_sampler_run(struct batch_sampler *s, const struct sched_batch *batch, float *logits);
 
+/* Results for a step that was given up: nothing of it counts. */
+struct sched_result *batch_sampler_nothing(struct batch_sampler *s, const struct sched_batch *batch);
+
 #endif

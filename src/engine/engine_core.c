@@ -82,6 +82,9 @@ static void drain_submissions(struct engine_core *e, struct xenon_handle *list) 
         e->active = h;
         const enum err rc = scheduler_add(e->scheduler, h->seq, &h->error);
         if (rc) publish_finish(e, h, XENON_FINISH_ERROR);
+        /* Cancelled before it was among the active ones: an earlier turn may have taken the flag without seeing it. */
+        else if (atomic_load_explicit(&h->wanted_finish, memory_order_acquire) != XENON_FINISH_NONE)
+            atomic_store_explicit(&e->any_wanted, true, memory_order_relaxed);
     }
 }
 
@@ -101,7 +104,7 @@ static void publish_step(const struct sched_batch *batch, const struct sched_res
         struct sequence *const seq = batch->items[i].seq;
         struct xenon_handle *const h = seq->user;
         atomic_store_explicit(&h->n_cached, seq->n_cached, memory_order_relaxed);
-        if (seq->sampling.prompt_logprobs >= 0 && seq->n_computed >= seq->n_prompt - 1)
+        if (seq->sampling.prompt_logprobs >= 0 && seq->n_prompt_logprobs >= seq->n_prompt - 1)
             atomic_store_explicit(&h->prompt_ready, true, memory_order_release);
         if (!batch->items[i].samples || results[i].n_kept == 0) continue;
         if (atomic_load_explicit(&h->first_token_ns, memory_order_relaxed) == 0)
@@ -158,20 +161,34 @@ static void announce(struct engine_core *e) {
     if (e->notify) e->notify(e->user);
 }
 
+/* Whether every sequence of the running step has been asked to end. */
+static bool step_unwanted(void *user) {
+    const struct engine_core *const e = user;
+    if (!atomic_load_explicit(&e->any_wanted, memory_order_acquire)) return false;
+    for (int i = 0; i < e->batch.n_items; i++) {
+        const struct xenon_handle *const h = e->batch.items[i].seq->user;
+        if (atomic_load_explicit(&h->wanted_finish, memory_order_acquire) == XENON_FINISH_NONE) return false;
+    }
+    return true;
+}
+
 /* True when a step was run. */
 static bool run_step(struct engine_core *e) {
-    struct sched_batch batch;
+    struct sched_batch *const batch = &e->batch;
+    const struct exec_watch watch = {step_unwanted, e};
     const int64_t start = clock_ns();
-    scheduler_schedule(e->scheduler, start, &batch);
-    if (batch.n_items == 0) {
+    scheduler_schedule(e->scheduler, start, batch);
+    if (batch->n_items == 0) {
         if (drain_finished(e) > 0) announce(e);
         return false;
     }
-    float *const logits = model_runner_step(&e->runner, &batch);
-    struct sched_result *const results = batch_sampler_run(&e->sampler, &batch, logits);
+    float *const logits = model_runner_step(&e->runner, batch, &watch);
+    if (!logits) drain_wanted(e); /* every sequence ends at the commit, which then keeps nothing of the step */
+    struct sched_result *const results =
+        logits ? batch_sampler_run(&e->sampler, batch, logits) : batch_sampler_nothing(&e->sampler, batch);
     const int64_t now = clock_ns();
     scheduler_commit(e->scheduler, now, results);
-    publish_step(&batch, results, now);
+    publish_step(batch, results, now);
     drain_finished(e);
     e->steps++;
     e->step_seconds += (double)(now - start) * 1e-9;

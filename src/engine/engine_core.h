@@ -45,6 +45,7 @@ struct engine_core {
     struct block_manager *blocks;
     struct scheduler *scheduler;
     struct batch_sampler sampler;
+    struct sched_batch batch;        /* the step being computed */
     struct xenon_handle *active;     /* requests that are not finished */
     int64_t max_fit;                 /* longest sequence that fits the cache */
     int max_queue, budget;

@@ -172,15 +172,14 @@ static void add_item(struct model_runner *r, const struct sched_item *it) {
     s->n_seqs++;
 }
 
-float *model_runner_step(struct model_runner *r, const struct sched_batch *batch) {
+float *model_runner_step(struct model_runner *r, const struct sched_batch *batch, const struct exec_watch *watch) {
     struct step *const s = &r->step;
     kv_cache_apply(&r->kv, r->pool, batch->ops, batch->n_ops);
     s->serial++;
     s->n_tokens = s->n_seqs = s->n_logits = 0;
     CHECK(batch->n_tokens <= r->max_num_batched_tokens && batch->n_items <= r->max_num_seqs);
     for (int i = 0; i < batch->n_items; i++) add_item(r, &batch->items[i]);
-    exec_run(&r->plan, s, r->pool);
-    return r->plan.output_data;
+    return exec_run(&r->plan, s, r->pool, watch) ? r->plan.output_data : NULL;
 }
 
 /* One prompt of MEASURE_TOKENS tokens in the first pages; the pages are zeroed again when they are handed out. */
@@ -200,7 +199,7 @@ static double timed_step(struct model_runner *r, int n) {
         r->row_seq[i] = 0;
     }
     const int64_t start = clock_ns();
-    exec_run(&r->plan, s, r->pool);
+    (void)exec_run(&r->plan, s, r->pool, NULL);
     return (double)(clock_ns() - start) * 1e-9;
 }
 

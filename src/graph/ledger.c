@@ -49,18 +49,18 @@ void ledger_reset(struct ledger *k) {
     k->n_steps = k->prepare_ns = k->step_ns = 0;
 }
 
-void ledger_prepared(struct ledger *k, const struct step *s, int64_t start_ns, int64_t now_ns) {
-    k->prepare_ns += now_ns - start_ns;
+void ledger_begin_step(struct ledger *k, const struct step *s) {
     for (size_t i = 0; i < k->plan->n_tape; i++)
         if (k->plan->tape[i].phase == 0) k->bytes[i] += ledger_call_bytes(k->plan->tape[i].call->t, s);
 }
 
-void ledger_finished(struct ledger *k, int64_t start_ns, int64_t lanes_ns, int64_t now_ns) {
+void ledger_end_step(struct ledger *k, int64_t start_ns, int64_t lanes_ns, int64_t now_ns) {
     for (int i = 0; i < k->n_lanes; i++) {
         struct ledger_lane *const l = &k->lanes[i];
         l->late_ns += l->start_ns - lanes_ns;
         l->cells[k->plan->n_tape - 1].wait_ns += now_ns - l->end_ns;
     }
+    k->prepare_ns += lanes_ns - start_ns;
     k->step_ns += now_ns - start_ns;
     k->n_steps++;
 }

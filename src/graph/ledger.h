@@ -65,8 +65,8 @@ void ledger_reset(struct ledger *k);
 
 /* ---- Written by exec_run ---- */
 
-/* The engine thread has prepared a step that began at start_ns. */
-void ledger_prepared(struct ledger *k, const struct step *s, int64_t start_ns, int64_t now_ns);
+/* Counts the bytes of a step that is about to begin; not part of its time. */
+void ledger_begin_step(struct ledger *k, const struct step *s);
 
 static inline void ledger_begin(struct ledger_lane *l, int64_t now_ns) { l->start_ns = l->end_ns = now_ns; }
 
@@ -86,8 +86,8 @@ static inline void ledger_ran(struct ledger *k, struct ledger_lane *l, size_t en
     l->end_ns = now_ns;
 }
 
-/* All lanes are done; lanes_ns: when they were started. */
-void ledger_finished(struct ledger *k, int64_t start_ns, int64_t lanes_ns, int64_t now_ns);
+/* All lanes are done. The step began at start_ns, and its lanes were started at lanes_ns. */
+void ledger_end_step(struct ledger *k, int64_t start_ns, int64_t lanes_ns, int64_t now_ns);
 
 /* ---- Read between steps ---- */
 

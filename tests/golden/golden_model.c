@@ -49,5 +49,5 @@ const float *golden_model_chunk(struct golden_model *g, const int64_t *ids, int6
     for (int i = 0; i < n; i++) g->seq->tokens[first + i] = (int32_t)ids[i];
     const struct sched_item item = {.seq = g->seq, .first = first, .n_tokens = n, .first_logits = 0};
     const struct sched_batch batch = {.items = &item, .n_items = 1, .n_tokens = n};
-    return model_runner_step(&g->runner, &batch);
+    return model_runner_step(&g->runner, &batch, NULL);
 }

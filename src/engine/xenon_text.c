@@ -2,6 +2,7 @@
 #include "engine/xenon_int.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -13,6 +14,7 @@ enum err xenon_int_open_template(struct xenon *x, const char *wanted, struct err
     if (!wanted) return chat_template_open(&x->chat, x->ckpt, msg);
     if (strstr(wanted, "{{") || strstr(wanted, "{%"))
         return chat_template_parse(&x->chat, x->ckpt, wanted, strlen(wanted), msg);
+    if (access(wanted, F_OK) != 0) return chat_template_open_named(&x->chat, x->ckpt, wanted, msg);
     char *source = NULL;
     size_t len = 0;
     TRY(file_read_all(wanted, TEMPLATE_BYTES_MAX, &source, &len, msg));
@@ -76,6 +78,7 @@ int xenon_render_chat(const struct xenon *x, const struct xenon_chat *chat, char
                                            .kwargs = chat->kwargs,
                                            .add_generation_prompt = chat->add_generation_prompt,
                                            .continue_final_message = chat->continue_final_message,
+                                           .parse_arguments = true,
                                            .now_unix_s = clock_unix_s()};
     struct chat_template *own = NULL;
     struct strbuf b = {0};

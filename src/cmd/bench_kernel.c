@@ -79,7 +79,8 @@ static enum err make_matrix(struct kernel_bench *b, enum dtype type, struct err_
     const int n_teams = pool_n_teams(b->pool);
     for (int i = 0; i < n_teams; i++) sizes[i] = pool_team_size(b->pool, i);
     if (!dtype_row_bytes(type, b->flags.k, &row_bytes))
-        return err_set(msg, ERR_ARG, "--k %lld is no multiple of the block of %s", (long long)b->flags.k, dtype_info(type)->name);
+        return err_set(msg, ERR_ARG, "--k %lld is no multiple of the block of %s", (long long)b->flags.k,
+                       dtype_info(type)->name);
     const int64_t n = b->flags.weights / (int64_t)row_bytes / PANEL_ROWS_MAX * PANEL_ROWS_MAX + PANEL_ROWS_MAX;
     b->type = type;
     TRY(weight_init(&b->w, dtype_info(type)->name, n, b->flags.k, type, &b->kern, sizes, n_teams, msg));
@@ -118,7 +119,8 @@ static void run_lane(const struct lane *l, void *arg) {
 
 /* Seconds of one pass over the chosen panels. */
 static double one_pass(struct kernel_bench *b) {
-    for (int i = 0; i < pool_n_teams(b->pool); i++) atomic_store_explicit(&b->next[i].next, 0, memory_order_relaxed);
+    for (int i = 0; i < pool_n_teams(b->pool); i++)
+        atomic_store_explicit(&b->next[i].next, 0, memory_order_relaxed);
     const int64_t start = clock_ns();
     pool_run(b->pool, run_lane, b);
     return (double)(clock_ns() - start) * 1e-9;
@@ -139,8 +141,9 @@ static double choose_panels(struct kernel_bench *b) {
 static void print_result(struct kernel_bench *b, double gbs, double ratio, double gops, double of_peak) {
     const char *const name = dtype_info(b->type)->name;
     if (b->flags.json)
-        printf("%s{\"format\":\"%s\",\"isa\":\"%s\",\"rows\":%d,\"bytes_per_s\":%.6g,\"bandwidth_ratio\":%.6g,\"ops_per_s\":%.6g,"
-               "\"arithmetic_ratio\":%.6g}", b->first ? "" : ",\n", name, b->w.kern->isa, b->m, gbs * 1e9, ratio, gops * 1e9, of_peak);
+        printf("%s{\"format\":\"%s\",\"isa\":\"%s\",\"rows\":%d,\"bytes_per_s\":%.6g,\"bandwidth_ratio\":%.6g,"
+               "\"ops_per_s\":%.6g,\"arithmetic_ratio\":%.6g}",
+               b->first ? "" : ",\n", name, b->w.kern->isa, b->m, gbs * 1e9, ratio, gops * 1e9, of_peak);
     else
         printf("%-8s %-10s %5d %10.2f %8.1f %% %10.1f %8.1f %%\n", name, b->w.kern->isa, b->m, gbs, 100 * ratio, gops,
                100 * of_peak);
@@ -194,8 +197,8 @@ static enum err parse_rows(struct kernel_bench *b, struct err_msg *msg) {
         char *end;
         const long n = strtol(p, &end, 10);
         if (end == p || n < 1 || n > ROWS_MAX || (*end && *end != ',') || b->n_rows == LIST_MAX)
-            return err_set(msg, ERR_ARG, "--rows wants up to %d numbers of 1 to %d like 1,8,32, not '%s'", LIST_MAX, ROWS_MAX,
-                           b->flags.rows);
+            return err_set(msg, ERR_ARG, "--rows wants up to %d numbers of 1 to %d like 1,8,32, not '%s'", LIST_MAX,
+                           ROWS_MAX, b->flags.rows);
         b->rows[b->n_rows++] = (int)n;
         p = *end ? end + 1 : end;
     }
@@ -220,7 +223,8 @@ static enum err open_machine(struct kernel_bench *b, struct err_msg *msg) {
         .n_lanes = b->flags.threads > 0 ? b->flags.threads : topology_default_lanes(&b->topology), .pin = true};
     TRY(pool_create(&b->pool, &b->topology, &pool, msg));
     TRY(bench_machine_open(&b->machine, b->pool, &b->topology, (size_t)b->flags.buffer, msg));
-    for (int k = 0; k < PEAK_N_KINDS; k++) b->peak[k] = bench_machine_peak(b->pool, &b->kern.peak, (enum peak_kind)k);
+    for (int k = 0; k < PEAK_N_KINDS; k++)
+        b->peak[k] = bench_machine_peak(b->pool, &b->kern.peak, (enum peak_kind)k);
     const size_t lanes = (size_t)pool_n_lanes(b->pool);
     b->x = mem_alloc_aligned(CACHE_LINE, (size_t)ROWS_MAX * (size_t)b->flags.k * sizeof *b->x);
     b->y = mem_alloc_aligned(CACHE_LINE, lanes * PANEL_ROWS_MAX * CHUNK * (size_t)ROWS_MAX * sizeof *b->y);
@@ -238,11 +242,12 @@ static enum err measure_all(struct kernel_bench *b, struct err_msg *msg) {
     if (b->flags.json) printf("{\"cpu\":\"%s\",\"results\":[\n", cpu_model_name());
     else
         printf("%s, %s, %d lanes; read %.2f GB/s (%s)\n\n%-8s %-10s %5s %10s %10s %10s %10s\n", cpu_model_name(),
-               cpu_level_name(b->kern.level), pool_n_lanes(b->pool), read, bench_machine_walk_name(b->machine.walk), "format",
-               "kernel", "rows", "GB/s", "of read", "GOPS", "of rate");
+               cpu_level_name(b->kern.level), pool_n_lanes(b->pool), read, bench_machine_walk_name(b->machine.walk),
+               "format", "kernel", "rows", "GB/s", "of read", "GOPS", "of rate");
     for (int t = 0; t < DTYPE_N; t++) {
         enum gemm_format f;
-        if (!weight_format((enum dtype)t, &f) || !listed(b->flags.format, dtype_info((enum dtype)t)->name)) continue;
+        if (!weight_format((enum dtype)t, &f)) continue;
+        if (!listed(b->flags.format, dtype_info((enum dtype)t)->name)) continue;
         TRY(measure_format(b, (enum dtype)t, msg));
         n++;
     }
@@ -285,10 +290,9 @@ int bench_kernel_main(int argc, char **argv) {
     const struct arg_group group = {"measurement", defs, N_ELEMENTS(defs), &b->flags};
     struct args a = {.groups = &group, .n_groups = 1};
     enum err e = args_parse(&a, argc, argv, &msg);
-    const bool wrong = e != ERR_OK;
     if (a.help && !e) args_print_help(&a, stdout, "xenon bench kernel [flags]", true);
     else if (!e) e = measure_all(b, &msg);
     if (e) fprintf(stderr, "xenon bench kernel: %s\n", msg.text);
     close_all(b);
-    return wrong ? 2 : e ? 1 : 0;
+    return e == ERR_ARG ? 2 : e ? 1 : 0;
 }

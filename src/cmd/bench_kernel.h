@@ -1,4 +1,5 @@
-/* `xenon bench kernel`: the matrix kernels alone, on all lanes: GB/s of packed weights and GOPS for every format and number of rows.
+/* `xenon bench kernel`: the matrix kernels alone, on all lanes: GB/s of packed weights and GOPS for every format and
+ * number of rows.
  * Threads: main. Owns: nothing. */
 #ifndef CMD_BENCH_KERNEL_H
 #define CMD_BENCH_KERNEL_H

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-enum { STEP = 128, AHEAD = 1024, CALIBRATE = 5, PEAK_MS = 200, PEAK_BATCH = 4096 };
+enum { STEP = 128, LANE_MIN = 64 << 10, AHEAD = 1024, CALIBRATE = 5, PEAK_MS = 200, PEAK_BATCH = 4096 };
 
 /* Sixteen bytes are in every instruction set, and wide enough: memory is the limit, not the loads. */
 typedef uint64_t vec ATTR_VECTOR(16);
@@ -108,13 +108,15 @@ enum err bench_machine_open(struct bench_machine *b, struct pool *pool, const st
                             struct err_msg *msg) {
     *b = (struct bench_machine){.pool = pool};
     b->lane_bytes = bytes / (size_t)pool_n_lanes(pool) / 4096 * 4096;
+    if (b->lane_bytes < LANE_MIN) b->lane_bytes = LANE_MIN;
     b->bytes = b->lane_bytes * (size_t)pool_n_lanes(pool);
     for (int i = 0; i < pool_n_teams(pool); i++) {
         const int node = pool_team_node(pool, i);
         const size_t size = b->lane_bytes * (size_t)pool_team_size(pool, i);
         if ((int64_t)size > topology_available(t, node)) {
             bench_machine_close(b);
-            return err_set(msg, ERR_NOMEM, "node %d has no %zu MiB free for the bandwidth buffer; use a smaller --buffer",
+            return err_set(msg, ERR_NOMEM,
+                           "node %d has no %zu MiB free for the bandwidth buffer; use a smaller --buffer",
                            t->nodes[node].os_index, size >> 20);
         }
         const enum err e = region_create(&b->regions[i], "bandwidth buffer", t->nodes[node].os_index, size, msg);

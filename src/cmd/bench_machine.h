@@ -1,5 +1,5 @@
-/* What the machine gives: read and copy bandwidth of a large buffer, and the arithmetic rates of the present instruction set,
- * on the lanes and with the placement that the engine uses.
+/* What the machine gives: read and copy bandwidth of a large buffer, and the arithmetic rates of the present
+ * instruction set, on the lanes and with the placement that the engine uses.
  * Threads: the thread that owns the pool. Owns: the buffer. */
 #ifndef CMD_BENCH_MACHINE_H
 #define CMD_BENCH_MACHINE_H

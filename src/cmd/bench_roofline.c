@@ -44,14 +44,15 @@ static enum err measure(struct roofline *r, const struct roofline_flags *f, stru
     r->read = bench_machine_median(read, SAMPLES);
     r->read_best = read[SAMPLES - 1];
     r->copy = bench_machine_median(copy, SAMPLES);
-    for (int k = 0; k < PEAK_N_KINDS; k++) r->peak[k] = bench_machine_peak(r->pool, &r->kern.peak, (enum peak_kind)k);
+    for (int k = 0; k < PEAK_N_KINDS; k++)
+        r->peak[k] = bench_machine_peak(r->pool, &r->kern.peak, (enum peak_kind)k);
     return ERR_OK;
 }
 
 static void print_text(const struct roofline *r) {
     static const char *const what[] = {"f32 multiply-add", "8-bit dot product", "bf16 dot product"};
-    printf("%s, %s, %d lanes on %d nodes, buffer of %zu MiB\n", cpu_model_name(), cpu_level_name(r->kern.level), r->n_lanes,
-           r->n_teams, r->machine.bytes >> 20);
+    printf("%s, %s, %d lanes on %d nodes, buffer of %zu MiB\n", cpu_model_name(), cpu_level_name(r->kern.level),
+           r->n_lanes, r->n_teams, r->machine.bytes >> 20);
     printf("  %-20s %9.2f GB/s   best %.2f, %s\n", "read", r->read * 1e-9, r->read_best * 1e-9,
            bench_machine_walk_name(r->machine.walk));
     printf("  %-20s %9.2f GB/s   copied; each byte is read and written\n", "copy", r->copy * 1e-9);
@@ -63,9 +64,10 @@ static void print_json(const struct roofline *r) {
     struct strbuf b = {0};
     strbuf_puts(&b, "{\"cpu\":");
     json_write_cstr(&b, cpu_model_name());
-    strbuf_printf(&b, ",\"isa\":\"%s\",\"threads\":%d,\"nodes\":%d,\"buffer_bytes\":%zu,\"read_bytes_per_s\":%.6g,"
-                  "\"read_best_bytes_per_s\":%.6g,\"copy_bytes_per_s\":%.6g,\"rates\":{",
-                  cpu_level_name(r->kern.level), r->n_lanes, r->n_teams, r->machine.bytes, r->read, r->read_best, r->copy);
+    strbuf_printf(&b, ",\"isa\":\"%s\",\"threads\":%d,\"nodes\":%d,\"buffer_bytes\":%zu,"
+                  "\"read_bytes_per_s\":%.6g,\"read_best_bytes_per_s\":%.6g,\"copy_bytes_per_s\":%.6g,\"rates\":{",
+                  cpu_level_name(r->kern.level), r->n_lanes, r->n_teams, r->machine.bytes, r->read, r->read_best,
+                  r->copy);
     bool any = false;
     for (int k = 0; k < PEAK_N_KINDS; k++) {
         if (r->peak[k] <= 0) continue;

@@ -1,5 +1,5 @@
-/* An engine that is stepped by hand: runner, scheduler and sampler as the engine's loop uses them, without its thread, its clients and
- * its text, so that a step is timed alone and whole.
+/* An engine that is stepped by hand: runner, scheduler and sampler as the engine's loop uses them, without its thread,
+ * its clients and its text, so that a step is timed alone and whole.
  * Threads: one, lane 0 of the pool. Owns: everything in it. */
 #ifndef CMD_BENCH_SESSION_H
 #define CMD_BENCH_SESSION_H
@@ -19,14 +19,16 @@ struct bench_session {
     int n_live; /* sequences that have not ended */
 };
 
-enum err bench_session_open(struct bench_session *s, const struct xenon_options *opt, struct err_msg *msg) ATTR_NODISCARD;
+enum err bench_session_open(struct bench_session *s, const struct xenon_options *opt,
+                            struct err_msg *msg) ATTR_NODISCARD;
 void bench_session_close(struct bench_session *s);
 
 /* Queues a greedy sequence with a random prompt that answers n_answer tokens and no fewer. */
-enum err bench_session_add(struct bench_session *s, int64_t n_prompt, int64_t n_answer, struct err_msg *msg) ATTR_NODISCARD;
+enum err bench_session_add(struct bench_session *s, int64_t n_prompt, int64_t n_answer,
+                           struct err_msg *msg) ATTR_NODISCARD;
 
-/* One step of the engine: schedule, compute, sample, commit. Returns the tokens computed; 0: nothing to do. ERR_FORMAT when a sequence
- * ended with logits that are not finite. */
+/* One step of the engine: schedule, compute, sample, commit. *n_tokens: those computed; 0: nothing to do. ERR_FORMAT
+ * when a sequence ended with logits that are not finite. */
 enum err bench_session_step(struct bench_session *s, int64_t *n_tokens, struct err_msg *msg) ATTR_NODISCARD;
 
 /* Ends what runs. */

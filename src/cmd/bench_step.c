@@ -87,7 +87,8 @@ static enum err run_prompt(struct bencher *b, int64_t length, const double peak[
 }
 
 /* Sequences with a cache of c->length tokens, all decoding from now on. */
-static enum err start_decode(struct bencher *b, const struct bench_step_case *c, int64_t n_answer, struct err_msg *msg) {
+static enum err start_decode(struct bencher *b, const struct bench_step_case *c, int64_t n_answer,
+                             struct err_msg *msg) {
     const struct step *const step = &b->session.runner.step;
     int64_t n_tokens;
     for (int i = 0; i < c->batch; i++) TRY(bench_session_add(&b->session, c->length, n_answer, msg));
@@ -179,8 +180,8 @@ static enum err run_prefill(struct bencher *b, struct bench_step_case *c, struct
 
 /* ---- Flags ---- */
 
-static struct bench_step_case *new_case(struct bench_step_report *r, enum bench_step_kind kind, int batch, int64_t length,
-                                        int64_t n_steps) {
+static struct bench_step_case *new_case(struct bench_step_report *r, enum bench_step_kind kind, int batch,
+                                        int64_t length, int64_t n_steps) {
     struct bench_step_case *const c = &r->cases[r->n_cases++];
     *c = (struct bench_step_case){.kind = kind, .batch = batch, .length = length, .n_steps = n_steps};
     return c;
@@ -289,7 +290,7 @@ static int run_all(struct bencher *b, struct xenon_options *opt) {
     bench_machine_close(&b->machine);
     bench_session_close(&b->session);
     if (e) fprintf(stderr, "xenon bench step: %s\n", msg.text);
-    return e ? 1 : 0;
+    return e == ERR_ARG ? 2 : e ? 1 : 0;
 }
 
 int bench_step_main(int argc, char **argv) {

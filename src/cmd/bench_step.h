@@ -1,8 +1,10 @@
 /* `xenon bench step`: whole steps of a model against what the machine gives.
  *
- * A decode sample is one read of the large buffer and, right after it, --decode steps; a prompt sample one measurement of the arithmetic
- * rates and one prompt. Ratios are made per sample and the median is reported, because the machine may be shared.
- *     bandwidth ratio  = bytes that a step has to read (weights in their file's format, keys, values) x steps/s / read bandwidth
+ * A decode sample is one read of the large buffer and, right after it, --decode steps; a prompt sample one measurement
+ * of the arithmetic rates and one prompt. Ratios are made per sample and the median is reported, because the machine
+ * may be shared.
+ *     bandwidth ratio  = bytes that a step has to read (weights in their file's format, keys, values) x steps/s
+ *                        / read bandwidth
  *     arithmetic ratio = time that the step's matrices take at the measured rates / time of the step
  * Threads: main. Owns: nothing. */
 #ifndef CMD_BENCH_STEP_H

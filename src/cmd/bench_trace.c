@@ -17,12 +17,13 @@ enum err bench_trace_open(struct bench_trace *t, const char *path, struct err_ms
     return ERR_OK;
 }
 
-static void put_event(struct bench_trace *t, const char *name, int lane, double start_us, double dur_us, const char *args) {
+static void put_event(struct bench_trace *t, const char *name, int lane, double start_us, double dur_us,
+                      const char *args) {
     struct strbuf b = {0};
     strbuf_puts(&b, t->any ? ",\n{\"name\":" : "{\"name\":");
     json_write_cstr(&b, name);
-    strbuf_printf(&b, ",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f%s}", t->n_cases, lane, start_us, dur_us,
-                  args);
+    strbuf_printf(&b, ",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f%s}", t->n_cases, lane, start_us,
+                  dur_us, args);
     fputs(strbuf_cstr(&b), t->out);
     strbuf_deinit(&b);
     t->any = true;
@@ -51,8 +52,8 @@ static void put_lane(struct bench_trace *t, const struct ledger *k, int lane, in
                 put_event(t, "wait", lane, (double)(end - zero) * 1e-3, (double)(e->start_ns - end) * 1e-3, "");
         }
         ledger_label(entry->call->t, label);
-        snprintf(args, sizeof args, ",\"args\":{\"node\":%d,\"phase\":%d,\"step\":%d}", entry->call->t->id, entry->phase,
-                 e->step);
+        snprintf(args, sizeof args, ",\"args\":{\"node\":%d,\"phase\":%d,\"step\":%d}", entry->call->t->id,
+                 entry->phase, e->step);
         put_event(t, label, lane, (double)(e->start_ns - zero) * 1e-3, (double)e->run_ns * 1e-3, args);
     }
 }

@@ -1,5 +1,5 @@
-/* A timeline of steps in the Trace Event Format, which chrome://tracing and ui.perfetto.dev show: one process per measured case, one
- * row per lane.
+/* A timeline of steps in the Trace Event Format, which chrome://tracing and ui.perfetto.dev show: one process per
+ * measured case, one row per lane.
  * Threads: main. Owns: the file. */
 #ifndef CMD_BENCH_TRACE_H
 #define CMD_BENCH_TRACE_H

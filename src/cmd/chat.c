@@ -196,7 +196,15 @@ static void converse(struct chat *c) {
         fputs(help, stdout);
     }
     reset(c, c->f->system);
-    for (char *line; (line = read_line(c));) {
+    for (;;) {
+        interrupted = 0;
+        char *const line = read_line(c);
+        if (!line && c->tty && interrupted) { /* Ctrl-C at the prompt drops the line, not the program */
+            clearerr(stdin);
+            putchar('\n');
+            continue;
+        }
+        if (!line) break;
         const bool go_on = turn(c, line);
         if (c->tty && *line) add_history(line);
         free(line);

@@ -42,11 +42,11 @@ void batch_sampler_destroy(struct batch_sampler *s) {
 }
 
 /* A sum that nobody asked for is finite when the row is: the maximum alone gives 1. */
-static struct sampler_input input_of(const struct batch_sampler *s, const struct sample_row *r) {
+static struct sampler_input input_of(const struct batch_sampler *s, const struct sample_row *r, bool finite) {
     return (struct sampler_input){.logits = r->logits,
                                   .n_vocab = s->n_vocab,
                                   .argmax = r->argmax,
-                                  .max = r->finite ? r->max : __builtin_nanf(""),
+                                  .max = finite ? r->max : __builtin_nanf(""),
                                   .sum_exp = r->want_sum ? r->sum_exp : 1.0,
                                   .n_best = r->n_best,
                                   .best_ids = r->best_ids,
@@ -78,6 +78,7 @@ static int plan_rows(struct batch_sampler *s, const struct sched_batch *batch, f
             want(&s->rows[n], row, last && !edits && p->temperature > 0, last ? p->logprobs : p->prompt_logprobs);
             if (edits) {
                 want(&s->edited[*n_edited], logits + (int64_t)n * s->n_vocab, p->temperature > 0, -1);
+                s->edited[*n_edited].masked = true;
                 s->edited_item[(*n_edited)++] = i;
             }
         }
@@ -88,7 +89,7 @@ static int plan_rows(struct batch_sampler *s, const struct sched_batch *batch, f
 static void put_logprob(const struct batch_sampler *s, const struct sample_row *r, struct logprob_store *store, int64_t at,
                         int32_t id) {
     struct xenon_logprob top[XENON_TOP_LOGPROBS_MAX];
-    const struct sampler_input in = input_of(s, r);
+    const struct sampler_input in = input_of(s, r, r->finite);
     int n_top = 0;
     int32_t rank = 0;
     const float lp = sampler_logprobs(&in, id, store->n_top, top, &n_top, &rank);
@@ -99,7 +100,7 @@ static void put_logprob(const struct batch_sampler *s, const struct sample_row *
 static void sample_item(struct batch_sampler *s, const struct sched_item *it, int i, const struct sample_row *raw,
                         const struct sample_row *from) {
     struct xenon_handle *const h = it->seq->user;
-    const struct sampler_input in = input_of(s, from);
+    const struct sampler_input in = input_of(s, from, raw->finite && from->finite);
     const int32_t id = sampler_draw(&in, &it->seq->sampling, (uint64_t)it->seq->n_tokens, s->ids);
     s->tokens[i] = id;
     s->results[i].failed = id < 0;

@@ -5,6 +5,9 @@
 #include "base/check.h"
 #include "base/mem.h"
 
+/* Prompt tokens that decide how the answer's first ones are spelled: a space, the rest of a code point. */
+enum { PROMPT_TAIL = 8 };
+
 static bool store_init(struct logprob_store *st, int n_top, int64_t cap) {
     st->n_top = n_top;
     if (n_top < 0) return true;
@@ -46,6 +49,8 @@ enum err request_create(struct xenon_handle **out, struct xenon *x, struct seque
         request_free(h);
         return e;
     }
+    const int64_t tail = seq->n_prompt < PROMPT_TAIL ? seq->n_prompt : PROMPT_TAIL;
+    if (tok) detokenizer_prompt(&h->processor.detok, seq->tokens + seq->n_prompt - tail, (size_t)tail);
     h->seq = seq;
     seq->user = h;
     *out = h;

@@ -11,12 +11,17 @@ struct detokenizer {
     const struct tokenizer *t; /* borrowed */
     bool skip_special;
     bool started; /* some text came out already (rules about the first space) */
-    unsigned char pending[8];
+    char pending[8]; /* the beginning of a code point */
     int n_pending;
-    /* the implementation may add fields here */
+    size_t n_tokens; /* that were shown so far */
+    int n_stripped;  /* leading spaces dropped so far */
 };
 
 void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool skip_special);
+
+/* Takes over the ids of a prompt without showing them, so that what is pushed next continues it (a space at the start
+ * of the answer stays). */
+void detokenizer_prompt(struct detokenizer *d, const int32_t *ids, size_t n);
 
 /* Appends the text that id makes certain to *out (maybe nothing). */
 void detokenizer_push(struct detokenizer *d, int32_t id, struct strbuf *out);

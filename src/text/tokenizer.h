@@ -23,8 +23,9 @@ struct token_ids {
 void token_ids_deinit(struct token_ids *t);
 
 enum {
-    TOKENIZER_ADD_SPECIAL = 1,  /* BOS/EOS as the checkpoint's rules say */
-    TOKENIZER_PARSE_SPECIAL = 2 /* special tokens written in the text become their ids */
+    TOKENIZER_ADD_SPECIAL = 1,   /* BOS/EOS as the checkpoint's rules say */
+    TOKENIZER_PARSE_SPECIAL = 2, /* special tokens written in the text become their ids */
+    TOKENIZER_RAW_BYTES = 4      /* bytes that are no UTF-8 are taken as the reference library takes them */
 };
 
 /* From whatever the checkpoint has: tokenizer.json, tokenizer.model, tiktoken or tekken files, or GGUF
@@ -38,7 +39,8 @@ const char *tokenizer_kind(const struct tokenizer *t);
 /* Number of ids, added tokens included. Ids may have holes. */
 int32_t tokenizer_size(const struct tokenizer *t);
 
-/* Appends the ids of text [len bytes, UTF-8] to *out. Invalid UTF-8 is ERR_ARG. */
+/* Appends the ids of text [len bytes, UTF-8] to *out. Invalid UTF-8 is ERR_ARG unless
+ * TOKENIZER_RAW_BYTES is set. */
 enum err tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
                           struct token_ids *out, struct err_msg *msg) ATTR_NODISCARD;
 

@@ -13,16 +13,19 @@ void kern_init(struct kern *k, enum cpu_level level) {
     gemm_init_generic(k->gemm);
     attn_init_generic(&k->attn);
     elem_init_generic(&k->elem);
+    peak_init_generic(&k->peak);
 #if defined(__x86_64__)
     if (cpu_has(level, CPU_AVX2)) {
         gemm_init_avx2(k->gemm);
         attn_init_avx2(&k->attn);
         elem_init_avx2(&k->elem);
+        peak_init_avx2(&k->peak);
     }
     if (cpu_has(level, CPU_AVX512)) {
         gemm_init_avx512(k->gemm);
         attn_init_avx512(&k->attn);
         elem_init_avx512(&k->elem);
+        peak_init_avx512(&k->peak, cpu_has(level, CPU_AVX512BF16));
     }
 #endif
 }

@@ -61,6 +61,7 @@ struct gemm_kern {
     const char *isa; /* level that provides it, for reports; NULL: format not supported */
     int panel;       /* outputs per panel */
     enum gemm_act act;
+    int act_layout;  /* kernels of one level with equal act_layout and equal act_tile(m) share packed activations */
 
     /* Bytes of one packed panel (a multiple of 64). */
     size_t (*panel_bytes)(int64_t k);

@@ -1,9 +1,13 @@
 # Xenon. `make` builds build/xenon; `make check`, `make test`, `make full` run ever more tests.
 #
-#   MODE   release (default) debug asan tsan fuzz     CC   gcc (default) or clang
+#   MODE   release (default) debug asan tsan fuzz emulate     CC   gcc (default) or clang     V=1   show the commands
 #
 # Compilers and modes never share objects: everything lands in build/<compiler>-<mode>/. The folder of a kernel is
 # its instruction set: src/kern/<isa>/ gets exactly one line of flags below, everything else none.
+
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
 
 MODE ?= release
 CC   := $(if $(filter default,$(origin CC)),gcc,$(CC))
@@ -18,6 +22,7 @@ OPT_debug   := -O1 -DXENON_DEBUG
 OPT_asan    := -O1 -DXENON_DEBUG -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 OPT_tsan    := -O1 -DXENON_DEBUG -fsanitize=thread -fno-omit-frame-pointer
 OPT_fuzz    := -O1 -DXENON_DEBUG -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all
+OPT_emulate := -O2 -DXENON_EMULATE_AVX512 -Wno-psabi
 LDOPT_asan  := -fsanitize=address,undefined
 LDOPT_tsan  := -fsanitize=thread
 LDOPT_fuzz  := -fsanitize=address,undefined
@@ -25,6 +30,9 @@ LDOPT_fuzz  := -fsanitize=address,undefined
 KFLAGS_generic := -ffp-contract=off
 KFLAGS_avx2    := -mavx2 -mfma -mf16c -mbmi2 -ffp-contract=off
 KFLAGS_avx512  := -mavx512f -mavx512cd -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma -mf16c -mbmi2 -ffp-contract=off
+ifeq ($(MODE),emulate)
+KFLAGS_avx512  := $(KFLAGS_avx2)
+endif
 
 MACHINE := $(shell $(CC) -dumpmachine)
 ISA_DIRS := generic $(if $(findstring x86_64,$(MACHINE)),avx2 avx512)
@@ -34,17 +42,28 @@ CFLAGS  += -std=gnu17 -g $(OPT_$(MODE)) $(WARN) -Isrc -Iinclude -D_GNU_SOURCE -p
 LDFLAGS += $(LDOPT_$(MODE)) -pthread
 LDLIBS  += $(shell pkg-config --libs $(PKGS)) -lm
 
-SRC  := $(filter-out src/kern/% src/cmd/%,$(wildcard src/*/*.c src/*/*/*.c)) $(wildcard src/kern/*.c) \
-        $(foreach d,$(ISA_DIRS),$(wildcard src/kern/$d/*.c))
+KERN := $(wildcard src/kern/*.c) $(foreach d,$(ISA_DIRS),$(wildcard src/kern/$d/*.c))
+SRC  := $(filter-out src/kern/% src/cmd/%,$(wildcard src/*/*.c src/*/*/*.c)) $(KERN)
+ifeq ($(MODE),emulate)
+SRC  := $(filter src/base/% src/tensor/% src/quant/% src/kern/%,$(SRC))
+endif
 CMD  := $(wildcard src/cmd/*.c)
-LIB  := $B/libxenon.a
 OBJ  := $(SRC:%.c=$B/%.o)
-UNIT := $(patsubst %.c,$B/%,$(wildcard tests/unit/*_test.c tests/kern/*_test.c tests/sim/*_test.c tests/fault/*_test.c \
-        tests/golden/*_test.c))
+LIB  := $B/libxenon.a
+
+# Test programs are the files *_test.c; other .c files beside them are helpers, linked where they are needed. An
+# *_emulated_test.c runs AVX-512 sources through SIMDe.
+SIMDE := $(wildcard /usr/include/simde/x86/avx512.h)
+tests = $(patsubst %.c,$B/%,$(filter-out $(if $(SIMDE),,%_emulated_test.c),$(foreach d,$1,$(wildcard tests/$d/*_test.c))))
+HELP := $(patsubst %.c,$B/%.o,$(filter-out %_test.c,$(wildcard tests/unit/*.c tests/kern/*.c tests/golden/*.c \
+        tests/sim/*.c tests/fault/*.c)))
+UNIT := $(call tests,unit kern sim fault golden)
+EXAMPLES := $(patsubst %.c,$B/%,$(wildcard docs/*.c))
 FUZZ := $(patsubst fuzz/%_fuzz.c,%,$(wildcard fuzz/*_fuzz.c))
 BENCH := $(patsubst %.c,$B/%,$(wildcard bench/*.c))
 
-.PHONY: all lib unit bench check test full tidy clean fuzz-replay
+.PHONY: all lib unit fuzz bench lint tidy format check test full kern-emulated kern-emulated-programs fuzz-run clean \
+        compile_commands.json
 .SECONDARY:
 
 all: build/xenon
@@ -54,33 +73,132 @@ build/xenon: $B/xenon
 
 lib: $(LIB)
 unit: $(UNIT)
+fuzz: $(FUZZ:%=$B/fuzz/%)
 bench: $(BENCH)
 
+# ---- Building ----
+
+run = $(if $(V),,@echo '  $1 $@'; )$2
+
+# What a build depends on besides sources, as files that change only with their text: the flags, and the list of
+# objects, so that a source that goes away leaves the archive.
+keep = $(shell mkdir -p $B; echo '$2' | cmp -s - $B/$1 || echo '$2' >$B/$1)
+ifneq ($(MAKECMDGOALS),clean)
+$(call keep,flags,$(CC) $(CFLAGS) $(foreach d,$(ISA_DIRS),$(KFLAGS_$d)) $(LDFLAGS) $(LDLIBS))
+$(call keep,objects,$(OBJ))
+endif
+
 $B/xenon: $(CMD:%.c=$B/%.o) $(LIB)
-	$(CC) $(LDFLAGS) $^ -o $@ $(LDLIBS)
+	$(call run,LD,$(CC) $(LDFLAGS) $^ -o $@ $(LDLIBS))
 
-$(LIB): $(OBJ)
+$(LIB): $(OBJ) $B/objects
 	@rm -f $@
-	@ar rcs $@ $^
+	$(call run,AR,ar rcs $@ $(OBJ))
 
-$B/src/kern/%.o: src/kern/%.c
+$B/libhelp.a: $(HELP)
+	@rm -f $@
+	$(call run,AR,ar rcs $@ $^)
+
+$B/src/kern/%.o: src/kern/%.c $B/flags
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(KFLAGS_$(firstword $(subst /, ,$*))) -MMD -MP -c $< -o $@
+	$(call run,CC,$(CC) $(CFLAGS) $(KFLAGS_$(firstword $(subst /, ,$*))) -MMD -MP -c $< -o $@)
 
-$B/%.o: %.c
+# A pragma gives them the instruction set, so the compiler notes that vectors are passed in another way elsewhere.
+$B/tests/kern/%_emulated_test.o: CFLAGS += -Wno-psabi
+
+$B/%.o: %.c $B/flags
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
+	$(call run,CC,$(CC) $(CFLAGS) -MMD -MP -c $< -o $@)
 
-$B/tests/%: $B/tests/%.o $(LIB)
-	$(CC) $(LDFLAGS) $^ -o $@ -lcmocka $(LDLIBS)
+$B/tests/%: $B/tests/%.o $B/libhelp.a $(LIB)
+	$(call run,LD,$(CC) $(LDFLAGS) $^ -o $@ -lcmocka $(LDLIBS))
 
 $B/bench/%: $B/bench/%.o $(LIB)
-	$(CC) $(LDFLAGS) $^ -o $@ $(LDLIBS)
+	$(call run,LD,$(CC) $(LDFLAGS) $^ -o $@ $(LDLIBS))
+
+$B/docs/%: $B/docs/%.o $(LIB)
+	$(call run,LD,$(CC) $(LDFLAGS) $^ -o $@ $(LDLIBS))
 
 # One fuzz target: `make MODE=fuzz CC=clang build/clang-fuzz/fuzz/NAME`; any other mode links fuzz/replay.c instead,
 # which runs the inputs named on its command line once.
 $B/fuzz/%: $B/fuzz/%_fuzz.o $(if $(filter fuzz,$(MODE)),,$B/fuzz/replay.o) $(LIB)
-	$(CC) $(LDFLAGS) $(if $(filter fuzz,$(MODE)),-fsanitize=fuzzer) $^ -o $@ $(LDLIBS)
+	$(call run,LD,$(CC) $(LDFLAGS) $(if $(filter fuzz,$(MODE)),-fsanitize=fuzzer) $^ -o $@ $(LDLIBS))
+
+# ---- Tests: the commands of every stage; tests/run counts them (docs/TESTING.md) ----
+
+SELF := +@$(MAKE) --no-print-directory CC=$(CC)
+A := build/$(notdir $(CC))-asan
+T := build/$(notdir $(CC))-tsan
+E := build/gcc-emulate
+MODEL := $(or $(XENON_MODEL_SMOLLM2),$(wildcard $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/xenon/SmolLM2-135M-Instruct.Q4_1.gguf))
+ifneq ($(MODEL),)
+export XENON_MODEL_SMOLLM2 := $(MODEL)
+endif
+
+# The other compiler reads every source with the same warnings.
+OTHER := $(if $(findstring clang,$(CC)),gcc,clang)
+LINT  := $(if $(shell command -v $(OTHER)),$(patsubst %.c,$B/$(OTHER)/%.ok,$(SRC) $(CMD)))
+
+$B/$(OTHER)/%.ok: %.c $B/flags
+	@mkdir -p $(@D)
+	$(call run,CC,$(OTHER) $(CFLAGS) $(if $(filter src/kern/%,$<),$(KFLAGS_$(word 3,$(subst /, ,$<)))) -fsyntax-only \
+	    -MMD -MP -MT $@ -MF $(@:.ok=.d) $<) && touch $@
+
+lint: $(LINT)
+
+# tools/tidy reads the names in the objects, and compiles every header alone.
+export TIDY_OBJECTS := $B
+export TIDY_CFLAGS := $(CFLAGS)
+export TIDY_KFLAGS_avx2 := $(KFLAGS_avx2)
+export TIDY_KFLAGS_avx512 := $(KFLAGS_avx512)
+
+tidy: $(LIB) $(LINT)
+	@tools/tidy
+
+format:
+	@tools/format
+
+replay = $(foreach f,$(FUZZ),'$1/fuzz/$f fuzz/corpus/$f')
+EMULATED := $(filter-out %_emulated_test,$(patsubst %.c,$E/%,$(wildcard tests/kern/*_test.c)))
+
+check: $(LIB) $(LINT) $(call tests,unit kern) fuzz
+	@tests/run -l build/logs tools/tidy $(call tests,unit kern) $(call replay,$B)
+
+E2E  := 'tools/e2e fake' 'tools/e2e $B/xenon' 'tools/e2e $A/xenon -k small'
+TEST := $(UNIT) $(call replay,$B) $(UNIT:$B/%=$A/%) $(call replay,$A) $(if $(SIMDE),$(EMULATED))
+
+test: all lint unit fuzz $(EXAMPLES)
+	$(SELF) MODE=asan B=$A $A/xenon unit fuzz
+	$(if $(SIMDE),$(SELF) kern-emulated-programs)
+	@tests/run -l build/logs $(E2E) tools/tidy $(TEST)
+
+ISA_LEVELS = $(foreach l,generic avx2,$(foreach t,$(call tests,kern golden),'env XENON_ISA=$l $t'))
+
+full: all lint unit fuzz $(EXAMPLES)
+	$(SELF) MODE=asan B=$A $A/xenon unit fuzz
+	$(if $(SIMDE),$(SELF) kern-emulated-programs)
+	$(SELF) MODE=tsan B=$T unit
+	$(SELF) CC=$(OTHER) B=build/$(OTHER)-release unit
+	@tests/run -l build/logs $(E2E) tools/tidy $(TEST) \
+	    $(UNIT:$B/%=$T/%) $(UNIT:$B/%=build/$(OTHER)-release/%) $(ISA_LEVELS)
+
+# The AVX-512 kernels through SIMDe on AVX2, so that their logic is tested on any x86-64 CPU (GCC, libsimde-dev).
+kern-emulated-programs:
+	+@$(MAKE) --no-print-directory CC=gcc MODE=emulate B=$E $(EMULATED)
+
+kern-emulated: kern-emulated-programs
+	@tests/run -l $E/logs $(EMULATED)
+
+# `make fuzz-run FUZZ=gguf SECONDS=600`: new inputs stay in build/corpus; what crashes goes to fuzz/corpus with its mend.
+SECONDS ?= 60
+fuzz-run:
+	+@$(MAKE) --no-print-directory CC=clang MODE=fuzz B=build/clang-fuzz $(FUZZ:%=build/clang-fuzz/fuzz/%)
+	@for f in $(FUZZ); do mkdir -p build/corpus/$$f; \
+	    build/clang-fuzz/fuzz/$$f -max_total_time=$(SECONDS) -artifact_prefix=build/corpus/$$f- \
+	        build/corpus/$$f fuzz/corpus/$$f || exit 1; done
+
+compile_commands.json:
+	@bear -- $(MAKE) --no-print-directory -B lib
 
 clean:
 	rm -rf build

@@ -12,6 +12,7 @@
 #include "cmd/bench_machine.h"
 #include "ops/op.h"
 #include "ops/weight.h"
+#include "serve/json_write.h"
 
 enum { ROWS_MAX = 4096, LIST_MAX = 16, CHUNK = 16, SAMPLE_MS = 150, PANEL_ROWS_MAX = 64 };
 
@@ -28,7 +29,6 @@ struct kernel_bench {
     struct kern kern;
     struct pool *pool;
     struct bench_machine machine;
-    double peak[PEAK_N_KINDS];
     int rows[LIST_MAX], n_rows;
     bool first; /* nothing printed yet */
 
@@ -152,7 +152,8 @@ static void print_result(struct kernel_bench *b, double gbs, double ratio, doubl
 }
 
 static void measure_rows(struct kernel_bench *b, int m) {
-    double ratio[BENCH_PAIRS_MAX], rate[BENCH_PAIRS_MAX];
+    double ratio[BENCH_PAIRS_MAX], rate[BENCH_PAIRS_MAX], share[BENCH_PAIRS_MAX];
+    const enum peak_kind kind = bench_machine_kind(b->w.kern, &b->kern.peak);
     b->m = m;
     const double weights = choose_panels(b);
     const double bytes = weights * (double)b->w.panel_bytes / (double)(b->w.kern->panel * b->w.k);
@@ -161,16 +162,15 @@ static void measure_rows(struct kernel_bench *b, int m) {
     for (int i = 0; i < b->flags.pairs; i++) {
         double seconds = 0;
         int n = 0;
-        const double read = bench_machine_read(&b->machine);
+        const double read = bench_machine_read(&b->machine), peak = bench_machine_peak(b->pool, &b->kern.peak, kind);
         for (; seconds < SAMPLE_MS * 1e-3; n++) seconds += one_pass(b);
         rate[i] = n / seconds;
         ratio[i] = bytes * rate[i] / read;
+        share[i] = 2 * weights * m * rate[i] / peak;
     }
-    const double passes = bench_machine_median(rate, b->flags.pairs), ops = 2 * weights * m * passes;
-    const bool ints = b->w.kern->act != GEMM_ACT_F32 && b->w.kern->act != GEMM_ACT_BF16;
-    const enum peak_kind kind = ints ? PEAK_DOT8 : b->w.kern->act == GEMM_ACT_BF16 ? PEAK_DOT16 : PEAK_FMA;
-    const double peak = b->peak[kind] > 0 ? b->peak[kind] : b->peak[PEAK_FMA];
-    print_result(b, bytes * passes * 1e-9, bench_machine_median(ratio, b->flags.pairs), ops * 1e-9, ops / peak);
+    const double passes = bench_machine_median(rate, b->flags.pairs);
+    print_result(b, bytes * passes * 1e-9, bench_machine_median(ratio, b->flags.pairs), 2 * weights * m * passes * 1e-9,
+                 bench_machine_median(share, b->flags.pairs));
 }
 
 static enum err measure_format(struct kernel_bench *b, enum dtype type, struct err_msg *msg) {
@@ -223,8 +223,6 @@ static enum err open_machine(struct kernel_bench *b, struct err_msg *msg) {
         .n_lanes = b->flags.threads > 0 ? b->flags.threads : topology_default_lanes(&b->topology), .pin = true};
     TRY(pool_create(&b->pool, &b->topology, &pool, msg));
     TRY(bench_machine_open(&b->machine, b->pool, &b->topology, (size_t)b->flags.buffer, msg));
-    for (int k = 0; k < PEAK_N_KINDS; k++)
-        b->peak[k] = bench_machine_peak(b->pool, &b->kern.peak, (enum peak_kind)k);
     const size_t lanes = (size_t)pool_n_lanes(b->pool);
     b->x = mem_alloc_aligned(CACHE_LINE, (size_t)ROWS_MAX * (size_t)b->flags.k * sizeof *b->x);
     b->y = mem_alloc_aligned(CACHE_LINE, lanes * PANEL_ROWS_MAX * CHUNK * (size_t)ROWS_MAX * sizeof *b->y);
@@ -239,11 +237,16 @@ static enum err measure_all(struct kernel_bench *b, struct err_msg *msg) {
     TRY(parse_rows(b, msg));
     TRY(open_machine(b, msg));
     const double read = bench_machine_read(&b->machine) * 1e-9;
-    if (b->flags.json) printf("{\"cpu\":\"%s\",\"results\":[\n", cpu_model_name());
-    else
+    if (b->flags.json) {
+        struct strbuf cpu = {0};
+        json_write_cstr(&cpu, cpu_model_name());
+        printf("{\"cpu\":%s,\"read_bytes_per_s\":%.6g,\"results\":[\n", strbuf_cstr(&cpu), read * 1e9);
+        strbuf_deinit(&cpu);
+    } else {
         printf("%s, %s, %d lanes; read %.2f GB/s (%s)\n\n%-8s %-10s %5s %10s %10s %10s %10s\n", cpu_model_name(),
                cpu_level_name(b->kern.level), pool_n_lanes(b->pool), read, bench_machine_walk_name(b->machine.walk),
                "format", "kernel", "rows", "GB/s", "of read", "GOPS", "of rate");
+    }
     for (int t = 0; t < DTYPE_N; t++) {
         enum gemm_format f;
         if (!weight_format((enum dtype)t, &f)) continue;

@@ -7,18 +7,29 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-enum { STEP = 128, LANE_MIN = 64 << 10, AHEAD = 1024, CALIBRATE = 5, PEAK_MS = 200, PEAK_BATCH = 4096 };
+enum { STEP = 128, CHUNK = 2 << 20, AHEAD = 1024, CALIBRATE = 5, PEAK_MS = 200, PEAK_BATCH = 4096 };
 
 /* Sixteen bytes are in every instruction set, and wide enough: memory is the limit, not the loads. */
 typedef uint64_t vec ATTR_VECTOR(16);
 
 struct pass {
-    const struct bench_machine *b;
+    struct bench_machine *b;
     enum bench_walk walk;
 };
 
-static char *share(const struct bench_machine *b, const struct lane *l) {
-    return b->regions[l->team].base + (size_t)l->team_lane * b->lane_bytes;
+/* The next chunk of the lane's team; NULL: the pass is over. */
+static char *take(struct bench_machine *b, const struct lane *l) {
+    const int64_t n = (int64_t)(b->lane_bytes / CHUNK) * l->team_size;
+    const int64_t i = atomic_fetch_add_explicit(&b->next[l->team].next, 1, memory_order_relaxed);
+    return i < n ? b->regions[l->team].base + (size_t)i * CHUNK : NULL;
+}
+
+/* Seconds of one job over all chunks. */
+static double timed(struct bench_machine *b, lane_fn *fn, void *arg) {
+    for (int i = 0; i < b->n_regions; i++) atomic_store_explicit(&b->next[i].next, 0, memory_order_relaxed);
+    const int64_t start = clock_ns();
+    pool_run(b->pool, fn, arg);
+    return (double)(clock_ns() - start) * 1e-9;
 }
 
 static inline void add_step(vec acc[8], const char *p) {
@@ -50,34 +61,30 @@ static void read_lane(const struct lane *l, void *arg) {
     const struct pass *const job = arg;
     static void (*const walks[])(vec *, const char *, size_t) = {walk_plain, walk_prefetch, walk_two};
     vec acc[8] = {{0}};
-    walks[job->walk](acc, share(job->b, l), job->b->lane_bytes);
+    for (const char *p; (p = take(job->b, l));) walks[job->walk](acc, p, CHUNK);
     for (int j = 0; j < 8; j++) __asm__ volatile("" : : "m"(acc[j])); /* the sums are used */
 }
 
-static double read_with(const struct bench_machine *b, enum bench_walk walk) {
+static double read_with(struct bench_machine *b, enum bench_walk walk) {
     struct pass job = {b, walk};
-    const int64_t start = clock_ns();
-    pool_run(b->pool, read_lane, &job);
-    return (double)b->bytes / ((double)(clock_ns() - start) * 1e-9);
+    return (double)b->bytes / timed(b, read_lane, &job);
 }
 
-double bench_machine_read(const struct bench_machine *b) { return read_with(b, b->walk); }
+double bench_machine_read(struct bench_machine *b) { return read_with(b, b->walk); }
 
 static void copy_lane(const struct lane *l, void *arg) {
     const struct bench_machine *const b = arg;
-    const size_t half = b->lane_bytes / 2;
-    memcpy(share(b, l) + half, share(b, l), half);
+    char *const p = b->regions[l->team].base + (size_t)l->team_lane * b->lane_bytes;
+    memcpy(p + b->lane_bytes / 2, p, b->lane_bytes / 2); /* long enough for stores that go past the caches */
 }
 
 double bench_machine_copy(struct bench_machine *b) {
-    const int64_t start = clock_ns();
-    pool_run(b->pool, copy_lane, b);
-    return (double)b->bytes / 2 / ((double)(clock_ns() - start) * 1e-9);
+    return (double)b->bytes / 2 / timed(b, copy_lane, b);
 }
 
 static void touch_lane(const struct lane *l, void *arg) {
     const struct bench_machine *const b = arg;
-    memset(share(b, l), 1, b->lane_bytes);
+    memset(b->regions[l->team].base + (size_t)l->team_lane * b->lane_bytes, 1, b->lane_bytes);
 }
 
 double bench_machine_median(double *v, int n) {
@@ -91,7 +98,7 @@ double bench_machine_median(double *v, int n) {
     return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
 
-static enum bench_walk fastest_walk(const struct bench_machine *b) {
+static enum bench_walk fastest_walk(struct bench_machine *b) {
     double rate[BENCH_N_WALKS][CALIBRATE];
     int best = 0;
     for (int i = 0; i < CALIBRATE; i++)
@@ -107,8 +114,8 @@ static enum bench_walk fastest_walk(const struct bench_machine *b) {
 enum err bench_machine_open(struct bench_machine *b, struct pool *pool, const struct topology *t, size_t bytes,
                             struct err_msg *msg) {
     *b = (struct bench_machine){.pool = pool};
-    b->lane_bytes = bytes / (size_t)pool_n_lanes(pool) / 4096 * 4096;
-    if (b->lane_bytes < LANE_MIN) b->lane_bytes = LANE_MIN;
+    b->lane_bytes = bytes / (size_t)pool_n_lanes(pool) / CHUNK * CHUNK;
+    if (b->lane_bytes < CHUNK) b->lane_bytes = CHUNK;
     b->bytes = b->lane_bytes * (size_t)pool_n_lanes(pool);
     for (int i = 0; i < pool_n_teams(pool); i++) {
         const int node = pool_team_node(pool, i);
@@ -142,6 +149,11 @@ const char *bench_machine_walk_name(enum bench_walk w) {
 }
 
 /* ---- Arithmetic ---- */
+
+enum peak_kind bench_machine_kind(const struct gemm_kern *g, const struct peak_kern *k) {
+    if (g->act == GEMM_ACT_BF16) return k->run[PEAK_DOT16] ? PEAK_DOT16 : PEAK_FMA;
+    return g->act != GEMM_ACT_F32 && k->run[PEAK_DOT8] ? PEAK_DOT8 : PEAK_FMA;
+}
 
 struct peak_lane {
     double ops;

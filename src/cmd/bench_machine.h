@@ -4,7 +4,7 @@
 #ifndef CMD_BENCH_MACHINE_H
 #define CMD_BENCH_MACHINE_H
 
-#include "kern/kern.h"
+#include "ops/op.h"
 #include "sys/region.h"
 #include "sys/team.h"
 #include "tensor/paged.h"
@@ -17,6 +17,7 @@ enum bench_walk { BENCH_WALK_PLAIN, BENCH_WALK_PREFETCH, BENCH_WALK_TWO, BENCH_N
 struct bench_machine {
     struct pool *pool;
     struct region regions[PAGED_TEAMS_MAX]; /* one per team, in proportion to its lanes */
+    struct op_counter next[PAGED_TEAMS_MAX]; /* chunks taken by the team in this pass */
     int n_regions;
     size_t lane_bytes;
     size_t bytes; /* of the whole buffer */
@@ -30,11 +31,15 @@ void bench_machine_close(struct bench_machine *b);
 
 const char *bench_machine_walk_name(enum bench_walk w);
 
-/* One pass over the buffer: bytes per second. */
-double bench_machine_read(const struct bench_machine *b);
+/* One pass over the buffer: bytes per second. Lanes take chunks of their team's part, so that a disturbed lane does not
+ * hold up the pass. */
+double bench_machine_read(struct bench_machine *b);
 
-/* One half copied to the other: bytes copied per second (each is read and written). */
+/* One half of every lane's share copied to the other: bytes copied per second (each is read and written). */
 double bench_machine_copy(struct bench_machine *b);
+
+/* The rate that bounds a matrix kernel. */
+enum peak_kind bench_machine_kind(const struct gemm_kern *g, const struct peak_kern *k);
 
 /* Operations per second of all lanes; 0 when the level has no such instruction. */
 double bench_machine_peak(struct pool *pool, const struct peak_kern *k, enum peak_kind kind);

@@ -30,12 +30,6 @@ static double step_bytes(const struct model_runner *r) {
     return (double)n;
 }
 
-static enum peak_kind kind_of(const struct weight *w, const double peak[PEAK_N_KINDS]) {
-    const enum gemm_act act = w->kern->act;
-    if (act != GEMM_ACT_F32 && act != GEMM_ACT_BF16) return peak[PEAK_DOT8] > 0 ? PEAK_DOT8 : PEAK_FMA;
-    return act == GEMM_ACT_BF16 && peak[PEAK_DOT16] > 0 ? PEAK_DOT16 : PEAK_FMA;
-}
-
 /* Seconds of the present step's matrices at the measured rates. */
 static double step_arithmetic(const struct model_runner *r, const double peak[PEAK_N_KINDS]) {
     double s = 0;
@@ -43,7 +37,8 @@ static double step_arithmetic(const struct model_runner *r, const double peak[PE
         const struct tensor *const t = r->plan.calls[i].t;
         if (t->op != &op_linear) continue;
         const struct weight *const w = ((const struct linear_params *)t->params)->w;
-        s += 2.0 * (double)w->n * (double)w->k * op_n_rows(t, &r->step) / peak[kind_of(w, peak)];
+        s += 2.0 * (double)w->n * (double)w->k * op_n_rows(t, &r->step) /
+             peak[bench_machine_kind(w->kern, &r->kern.peak)];
     }
     return s;
 }

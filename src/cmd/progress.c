@@ -19,16 +19,22 @@ void progress_end(struct progress *p) {
     p->drawn = false;
 }
 
+static void print_total(const struct progress *p, int64_t total) {
+    if (p->items) fprintf(stderr, "%lld", (long long)total);
+    else fprintf(stderr, "%.2f GiB", (double)total / (1 << 30));
+}
+
 static void draw_bar(struct progress *p, double part, int64_t total, int64_t now) {
     char bar[BAR_WIDTH + 1];
     const int full = (int)(part * BAR_WIDTH);
     for (int i = 0; i < BAR_WIDTH; i++)
         bar[i] = i < full ? '#' : '-';
     bar[BAR_WIDTH] = '\0';
-    const double seconds = (double)(now - p->start_ns) * 1e-9, gib = (double)total / (1 << 30);
+    const double seconds = (double)(now - p->start_ns) * 1e-9;
     const double left = part > 0.01 ? seconds / part - seconds : 0;
-    fprintf(stderr, "\r%-16.16s [%s] %3d%% of %.2f GiB, %.0f s left \033[K", p->what, bar, (int)(part * 100), gib,
-            left);
+    fprintf(stderr, "\r%-16.16s [%s] %3d%% of ", p->what, bar, (int)(part * 100));
+    print_total(p, total);
+    fprintf(stderr, ", %.0f s left \033[K", left);
     p->drawn = true;
 }
 
@@ -56,8 +62,9 @@ void progress_show(struct progress *p, const char *what, int64_t done, int64_t t
     const int tenth = (int)(part * 10);
     if (tenth <= p->shown_tenth) return;
     p->shown_tenth = tenth;
-    fprintf(stderr, "%s: %d%% of %.2f GiB, %.1f s\n", p->what, tenth * 10, (double)total / (1 << 30),
-            (double)(now - p->start_ns) * 1e-9);
+    fprintf(stderr, "%s: %d%% of ", p->what, tenth * 10);
+    print_total(p, total);
+    fprintf(stderr, ", %.1f s\n", (double)(now - p->start_ns) * 1e-9);
 }
 
 void progress_callback(void *user, const char *what, int64_t done, int64_t total) {

@@ -9,6 +9,7 @@
 struct progress {
     bool quiet;       /* print nothing */
     bool tty;
+    bool items;       /* totals count things, not bytes */
     bool drawn;       /* an unfinished bar stands on the terminal */
     int64_t start_ns; /* of the present stage */
     int64_t shown_ns;
@@ -18,7 +19,7 @@ struct progress {
 
 void progress_init(struct progress *p, bool quiet);
 
-/* 0 <= done <= total bytes of stage `what`; a new name starts a new bar. */
+/* 0 <= done <= total bytes (or things) of stage `what`; a new name starts a new bar. */
 void progress_show(struct progress *p, const char *what, int64_t done, int64_t total);
 
 /* Ends the line of an unfinished bar, so that other output starts on a fresh one. */

@@ -1,5 +1,6 @@
 #include "cmd/serve.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -127,6 +128,14 @@ static int run(struct serving *sv, struct xenon_options *x, const struct server_
     return 0;
 }
 
+/* Started with standard files closed, the next file or connection would take their numbers, and log lines would go to a client. */
+static void hold_standard_files(void) {
+    int fd;
+    do fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO) close(fd);
+}
+
 int serve_main(int argc, char **argv) {
     struct xenon_options x = {0};
     struct serve_flags f = {.port = 8000, .log_level = LOG_INFO, .progress = true};
@@ -135,6 +144,7 @@ int serve_main(int argc, char **argv) {
     struct server_options so;
     struct serving sv = {0};
     struct err_msg msg = {{0}};
+    hold_standard_files();
     enum err e = args_parse(&a, argc, argv, &msg);
     if (e == ERR_OK && a.help) {
         args_print_help(&a, stdout, "xenon serve [--model] MODEL [flags]", a.help_all);

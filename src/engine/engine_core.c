@@ -73,21 +73,6 @@ static void publish_finish(struct engine_core *e, struct xenon_handle *h, enum x
     request_unref(h);
 }
 
-static void drain_submissions(struct engine_core *e, struct xenon_handle *list) {
-    for (struct xenon_handle *h = list, *next; h; h = next) {
-        next = h->next;
-        h->prev = NULL;
-        h->next = e->active;
-        if (e->active) e->active->prev = h;
-        e->active = h;
-        const enum err rc = scheduler_add(e->scheduler, h->seq, &h->error);
-        if (rc) publish_finish(e, h, XENON_FINISH_ERROR);
-        /* Cancelled before it was among the active ones: an earlier turn may have taken the flag without seeing it. */
-        else if (atomic_load_explicit(&h->wanted_finish, memory_order_acquire) != XENON_FINISH_NONE)
-            atomic_store_explicit(&e->any_wanted, true, memory_order_relaxed);
-    }
-}
-
 static void drain_wanted(struct engine_core *e) {
     if (!atomic_exchange_explicit(&e->any_wanted, false, memory_order_acquire)) return;
     for (struct xenon_handle *h = e->active; h; h = h->next) {
@@ -133,7 +118,7 @@ static void update_stats(struct engine_core *e) {
     block_manager_stats(e->blocks, &b);
     struct xenon_stats *const out = &e->stats;
     *out = (struct xenon_stats){.n_running = s.n_running,
-                                .n_waiting = s.n_waiting + e->n_submitted,
+                                .n_waiting = s.n_waiting,
                                 .prompt_tokens = s.prompt_tokens,
                                 .generation_tokens = s.generation_tokens,
                                 .requests_finished = s.finished,
@@ -159,6 +144,24 @@ static void announce(struct engine_core *e) {
     pthread_cond_broadcast(&e->news);
     pthread_mutex_unlock(&e->lock);
     if (e->notify) e->notify(e->user);
+}
+
+static void drain_submissions(struct engine_core *e, struct xenon_handle *list) {
+    int n_refused = 0;
+    for (struct xenon_handle *h = list, *next; h; h = next) {
+        next = h->next;
+        h->prev = NULL;
+        h->next = e->active;
+        if (e->active) e->active->prev = h;
+        e->active = h;
+        const enum err rc = scheduler_add(e->scheduler, h->seq, &h->error);
+        if (rc) publish_finish(e, h, XENON_FINISH_ERROR);
+        n_refused += rc != ERR_OK;
+        /* Cancelled before it was among the active ones: an earlier turn may have taken the flag without seeing it. */
+        if (!rc && atomic_load_explicit(&h->wanted_finish, memory_order_acquire) != XENON_FINISH_NONE)
+            atomic_store_explicit(&e->any_wanted, true, memory_order_relaxed);
+    }
+    if (n_refused > 0) announce(e);
 }
 
 /* Whether every sequence of the running step has been asked to end. */
@@ -213,6 +216,7 @@ static bool wait_for_work(struct engine_core *e, bool ran, struct xenon_handle *
         if (until > 0) pthread_cond_timedwait(&e->work, &e->lock, &t);
         else pthread_cond_wait(&e->work, &e->lock);
     }
+    e->stats.n_waiting += e->n_submitted; /* until the next announcement counts them */
     *list = e->submitted;
     e->submitted = NULL;
     e->submitted_tail = &e->submitted;

@@ -21,20 +21,22 @@ struct err_msg *xenon_int_msg(struct xenon_error *err) { return (struct err_msg 
 
 /* ---- Opening ---- */
 
-static void read_defaults(struct xenon *x) {
+static enum err read_defaults(struct xenon *x, struct err_msg *msg) {
     struct xenon_info *const i = &x->info;
     struct conf *c = NULL;
     i->default_temperature = i->default_top_p = i->default_repetition_penalty = NAN;
     i->default_top_k = -1;
-    if (ckpt_json(x->ckpt, "generation_config.json", &c, NULL) || !c) return;
+    TRY(ckpt_json(x->ckpt, "generation_config.json", &c, msg));
+    if (!c) return ERR_OK;
     conf_f64(c, "temperature", &i->default_temperature);
     conf_f64(c, "top_p", &i->default_top_p);
     conf_f64(c, "repetition_penalty", &i->default_repetition_penalty);
     conf_i64(c, "top_k", &i->default_top_k);
     conf_close(c);
+    return ERR_OK;
 }
 
-static void fill_info(struct xenon *x) {
+static enum err fill_info(struct xenon *x, struct err_msg *msg) {
     const struct model_runner *const r = &x->core.runner;
     struct xenon_info *const i = &x->info;
     *i = (struct xenon_info){.model_path = ckpt_path(x->ckpt),
@@ -56,7 +58,7 @@ static void fill_info(struct xenon *x) {
                              .bos_id = x->tok ? tokenizer_bos(x->tok) : -1,
                              .n_eos = x->core.n_eos,
                              .eos_ids = x->core.eos_ids};
-    read_defaults(x);
+    return read_defaults(x, msg);
 }
 
 /* Without a tokenizer (random weights from a bare configuration) requests are token ids and answers too. */
@@ -81,8 +83,7 @@ static enum err open_all(struct xenon *x, const struct xenon_options *opt, struc
     x->core.user = opt->user;
     TRY(engine_core_start(&x->core, msg));
     x->started = true;
-    fill_info(x);
-    return ERR_OK;
+    return fill_info(x, msg);
 }
 
 int xenon_open(struct xenon **out, const struct xenon_options *opt, struct xenon_error *err) {
@@ -127,6 +128,7 @@ void xenon_stats(const struct xenon *x, struct xenon_stats *out) {
     struct engine_core *const e = core_of(x);
     pthread_mutex_lock(&e->lock);
     *out = e->stats;
+    out->n_waiting += e->n_submitted;
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -150,11 +152,17 @@ static enum err check_request(const struct xenon *x, const struct xenon_request 
                            (long long)x->info.vocab_size - 1);
     if (s->logprobs > XENON_TOP_LOGPROBS_MAX || s->prompt_logprobs > XENON_TOP_LOGPROBS_MAX)
         return err_set(msg, ERR_LIMIT, "logprobs: at most %d alternatives per token", XENON_TOP_LOGPROBS_MAX);
-    const int64_t need = (int64_t)req->n_prompt + (s->max_tokens > 0 ? s->max_tokens : 1);
-    if (need - 1 > x->core.max_fit)
+    for (size_t i = 0; i < s->n_bias; i++)
+        if (s->bias[i].id < 0 || s->bias[i].id >= x->info.vocab_size)
+            return err_set(msg, ERR_ARG, "logit_bias: token %d; the vocabulary has ids 0 to %lld", s->bias[i].id,
+                           (long long)x->info.vocab_size - 1);
+    /* Rows of the cache: the last token of an answer has none. A prompt that is longer than the model allows is refused later. */
+    const int64_t n = (int64_t)req->n_prompt, most = x->info.max_model_len;
+    const int64_t n_new = s->max_tokens < 0 ? 1 : s->max_tokens < most - n ? s->max_tokens : most - n;
+    const int64_t rows = n_new > 0 ? n + n_new - 1 : n;
+    if (most - n >= (s->max_tokens != 0) && rows > x->core.max_fit)
         return err_set(msg, ERR_LIMIT, "prompt of %zu and answer of %lld tokens: the KV cache holds %lld; raise "
-                       "--kv-cache-memory", req->n_prompt, (long long)need - (long long)req->n_prompt,
-                       (long long)x->core.max_fit);
+                       "--kv-cache-memory", req->n_prompt, (long long)n_new, (long long)x->core.max_fit);
     return ERR_OK;
 }
 

@@ -1,14 +1,16 @@
-/* The ledger of an executor: where the time of steps goes. Attached to a plan (plan.ledger), it is filled by exec_run: per lane and
- * entry of the tape the time inside the operator and the time waiting behind it, and the bytes of weights and cache that each
- * operator had to read.
+/* The ledger of an executor: where the time of steps goes. Attached to a plan (plan.ledger), it is filled by
+ * exec_run: per lane and entry of the tape the time inside the operator and the time waiting behind it, and the
+ * bytes of weights and cache that each operator had to read.
  *
  * A step of a lane is its start, then for each entry its run and its wait, so that
- *     start + sum(run) + sum(wait) = the step
- * holds for every lane. The wait at a barrier counts for the entry in front of it; the wait for the end of the step for the last.
+ *     start + sum(run) + sum(wait) = the step without its preparation
+ * holds for every lane. The wait at a barrier counts for the entry in front of it; the wait for the end of the step for
+ * the last.
  *
  * With room for events every operator of every lane is kept with its times, for a timeline.
  *
- * Threads: each lane writes its own part between barriers; everything else by the engine thread between steps. Owns: its tables. */
+ * Threads: each lane writes its own part between barriers; everything else by the engine thread between steps. Owns:
+ * its tables. */
 #ifndef GRAPH_LEDGER_H
 #define GRAPH_LEDGER_H
 
@@ -91,11 +93,11 @@ void ledger_end_step(struct ledger *k, int64_t start_ns, int64_t lanes_ns, int64
 
 /* ---- Read between steps ---- */
 
-/* Bytes that an operator has to read in a step: weights in their file's format (packed weights take the same but for padding), keys and
- * values of all positions that the rows see, once each. */
+/* Bytes that an operator has to read in a step: weights in their file's format (packed weights take the same but for
+ * padding), keys and values of all positions that the rows see, once each. */
 int64_t ledger_call_bytes(const struct tensor *t, const struct step *s);
 
-/* What a node is called in reports: operator and, for a matrix, its name without the layer: "linear mlp.down_proj". */
+/* What a node is called in reports: operator and, for a matrix, its name without the layer, "linear mlp.down_proj". */
 void ledger_label(const struct tensor *t, char out[LEDGER_LABEL_MAX]);
 
 /* All entries of equal label together, per step. */

@@ -144,6 +144,7 @@ static void row_max(struct sample_reduce *r, int64_t row) {
             q->argmax = s * SHARD + sh->argmax;
         }
     }
+    if (q->masked) q->finite = __builtin_isfinite(q->max);
     if (!q->want_best || !q->finite) return;
     r->floors[row] = r->n_blocks > SAMPLE_BEST_MAX
                          ? kth_largest(r->blocks + row * r->n_blocks, r->n_blocks, SAMPLE_BEST_MAX - 1)

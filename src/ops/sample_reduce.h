@@ -18,6 +18,7 @@ struct sample_row {
     const float *logits; /* [n_vocab] */
     bool want_sum;       /* sum_exp is needed */
     bool want_best;      /* the SAMPLE_BEST_MAX best are needed */
+    bool masked;         /* edits of a finite row have put -inf where a token is forbidden: that counts as finite */
     /* Results. */
     bool finite;
     float max;

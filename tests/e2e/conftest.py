@@ -41,7 +41,8 @@ def build_fake():
     cc = os.environ.get("FAKE_CC", "cc")
     flags = shlex.split(os.environ.get("FAKE_CFLAGS", "-O1 -g"))
     sources = sorted((ROOT / "src/serve").glob("*.c")) + sorted((ROOT / "src/base").glob("*.c"))
-    sources += [ROOT / "src/cmd" / f for f in ("serve.c", "args.c", "engine_flags.c", "progress.c")]
+    sources += [ROOT / "src/cmd" / f for f in ("serve.c", "args.c", "engine_flags.c", "progress.c", "bench_serve.c",
+                                         "bench_serve_load.c", "bench_serve_prompt.c", "bench_serve_report.c")]
     sources += [ROOT / "src/sys/thread.c", ROOT / "tests/e2e/fake_xenon.c"]
     headers = [p for d in ("src/serve", "src/base", "src/sys", "src/cmd", "include") for p in (ROOT / d).glob("*.h")]
     key = hashlib.sha256(" ".join([cc] + flags).encode()).hexdigest()[:8]

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cmd/bench_serve.h"
 #include "cmd/serve.h"
 
 enum { BOS = 256, EOS, IM_START, IM_END, VOCAB };
@@ -523,8 +524,10 @@ void xenon_stats(const struct xenon *x, struct xenon_stats *out) {
 }
 
 int main(int argc, char **argv) {
+    if (argc > 2 && strcmp(argv[1], "bench") == 0 && strcmp(argv[2], "serve") == 0)
+        return bench_serve_main(argc - 2, argv + 2);
     if (argc < 2 || strcmp(argv[1], "serve") != 0) {
-        fprintf(stderr, "usage: fake_xenon serve [flags]\n");
+        fprintf(stderr, "usage: fake_xenon serve [flags] | bench serve [flags]\n");
         return 2;
     }
     return serve_main(argc - 1, argv + 1);

@@ -55,8 +55,8 @@ LIB  := $B/libxenon.a
 # *_emulated_test.c runs AVX-512 sources through SIMDe.
 SIMDE := $(wildcard /usr/include/simde/x86/avx512.h)
 tests = $(patsubst %.c,$B/%,$(filter-out $(if $(SIMDE),,%_emulated_test.c),$(foreach d,$1,$(wildcard tests/$d/*_test.c))))
-HELP := $(patsubst %.c,$B/%.o,$(filter-out %_test.c,$(wildcard tests/unit/*.c tests/kern/*.c tests/golden/*.c \
-        tests/sim/*.c tests/fault/*.c)))
+HELP := $(patsubst %.c,$B/%.o,$(filter-out %_test.c,$(wildcard tests/kern/*.c $(if $(filter emulate,$(MODE)),, \
+        tests/unit/*.c tests/golden/*.c tests/sim/*.c tests/fault/*.c))))
 UNIT := $(call tests,unit kern sim fault golden)
 EXAMPLES := $(patsubst %.c,$B/%,$(wildcard docs/*.c))
 FUZZ := $(patsubst fuzz/%_fuzz.c,%,$(wildcard fuzz/*_fuzz.c))
@@ -164,23 +164,26 @@ EMULATED := $(filter-out %_emulated_test,$(patsubst %.c,$E/%,$(wildcard tests/ke
 check: $(LIB) $(LINT) $(call tests,unit kern) fuzz
 	@tests/run -l build/logs tools/tidy $(call tests,unit kern) $(call replay,$B)
 
-E2E  := 'tools/e2e fake' 'tools/e2e $B/xenon' 'tools/e2e $A/xenon -k small'
-TEST := $(UNIT) $(call replay,$B) $(UNIT:$B/%=$A/%) $(call replay,$A) $(if $(SIMDE),$(EMULATED))
+# Alone: what loads every core by itself. Not under ASan: what would take minutes there and shows nothing new.
+ALONE := 'tools/e2e $B/xenon' $(filter %/real_test %/equivalence_test,$(UNIT)) --
+ASAN  := $(patsubst $B/%,$A/%,$(filter-out %/real_test %/equivalence_test %_emulated_test,$(UNIT)))
+TEST  := $(ALONE) 'tools/e2e fake' 'tools/e2e --small $A/xenon' tools/tidy $(filter-out $(ALONE),$(UNIT)) $(call replay,$B) \
+         $(ASAN) $(call replay,$A) $(if $(SIMDE),$(EMULATED)) $(if $(MODEL),$(foreach x,$(EXAMPLES),'$x $(MODEL) Hello'))
 
 test: all lint unit fuzz $(EXAMPLES)
-	$(SELF) MODE=asan B=$A $A/xenon unit fuzz
+	$(SELF) MODE=asan B=$A $A/xenon $(ASAN) fuzz
 	$(if $(SIMDE),$(SELF) kern-emulated-programs)
-	@tests/run -l build/logs $(E2E) tools/tidy $(TEST)
+	@tests/run -l build/logs $(TEST)
 
 ISA_LEVELS = $(foreach l,generic avx2,$(foreach t,$(call tests,kern golden),'env XENON_ISA=$l $t'))
 
 full: all lint unit fuzz $(EXAMPLES)
-	$(SELF) MODE=asan B=$A $A/xenon unit fuzz
+	$(SELF) MODE=asan B=$A $A/xenon $(ASAN) fuzz
 	$(if $(SIMDE),$(SELF) kern-emulated-programs)
-	$(SELF) MODE=tsan B=$T unit
+	$(SELF) MODE=tsan B=$T $(ASAN:$A/%=$T/%)
 	$(SELF) CC=$(OTHER) B=build/$(OTHER)-release unit
-	@tests/run -l build/logs $(E2E) tools/tidy $(TEST) \
-	    $(UNIT:$B/%=$T/%) $(UNIT:$B/%=build/$(OTHER)-release/%) $(ISA_LEVELS)
+	@tests/run -l build/logs $(TEST) \
+	    $(ASAN:$A/%=$T/%) $(UNIT:$B/%=build/$(OTHER)-release/%) $(ISA_LEVELS)
 
 # The AVX-512 kernels through SIMDe on AVX2, so that their logic is tested on any x86-64 CPU (GCC, libsimde-dev).
 kern-emulated-programs:

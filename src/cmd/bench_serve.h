@@ -1,5 +1,5 @@
-/* `xenon bench serve`: loads a running server as many OpenAI clients would, and says how long they waited (docs/SERVING.md).
- * Threads: main. Owns: nothing. */
+/* `xenon bench serve`: loads a running server as many OpenAI clients would, and says how long they waited
+ * (docs/SERVING.md). Threads: main. Owns: nothing. */
 #ifndef CMD_BENCH_SERVE_H
 #define CMD_BENCH_SERVE_H
 

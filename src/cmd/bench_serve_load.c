@@ -286,7 +286,8 @@ static enum err fill_pool(struct load *w, struct err_msg *msg) {
     const json_t *const ids = json_object_get(root, "tokens");
     const size_t n = json_array_size(ids);
     l->pool = n > 0 ? mem_calloc(n, sizeof *l->pool) : NULL;
-    for (size_t i = 0; l->pool && i < n; i++) l->pool[l->n_pool++] = (int32_t)json_integer_value(json_array_get(ids, i));
+    for (size_t i = 0; l->pool && i < n; i++)
+        l->pool[l->n_pool++] = (int32_t)json_integer_value(json_array_get(ids, i));
     json_decref(root);
     const bool short_of_memory = body.failed || (n > 0 && !l->pool);
     strbuf_deinit(&body);

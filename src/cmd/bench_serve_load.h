@@ -32,7 +32,7 @@ enum { BENCH_SERVE_WHY_MAX = 160 };
 /* One request. Times are seconds of the monotonic clock. */
 struct bench_serve_sample {
     bool ok;
-    char why[BENCH_SERVE_WHY_MAX]; /* what went wrong */
+    char why[BENCH_SERVE_WHY_MAX]; /* what went wrong; empty: nothing */
     double start, first, last, end; /* sent, first and last text, end of the reply */
     int64_t n_input, n_output;      /* tokens, as the server counted them */
     float *gaps;                    /* seconds between pieces of text */
@@ -48,7 +48,8 @@ struct bench_serve_load {
     double seconds;                     /* from the first request to the last end */
 };
 
-/* Sends everything and waits for it. Requests that fail are no error here. Errors: the server does not answer, no memory. */
+/* Sends everything and waits for it. Requests that fail are no error here. Errors: the server does not answer, no
+ * memory. */
 enum err bench_serve_load_run(struct bench_serve_load *l, struct err_msg *msg) ATTR_NODISCARD;
 void bench_serve_load_deinit(struct bench_serve_load *l);
 

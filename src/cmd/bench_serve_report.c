@@ -111,11 +111,13 @@ void bench_serve_report_table(const struct bench_serve_report *r, const struct b
     printf("  %-28s %10.2f tokens/s    %lld tokens\n", "output", (double)r->n_output / s, (long long)r->n_output);
     printf("  %-28s %10.2f tokens/s\n", "total", (double)(r->n_input + r->n_output) / s);
     if (has_slo(r))
-        printf("  %-28s %10.2f requests/s  %.1f %% of all\n", "goodput", r->n_good / s, 100.0 * r->n_good / l->opt.num_prompts);
+        printf("  %-28s %10.2f requests/s  %.1f %% of all\n", "goodput", r->n_good / s,
+               100.0 * r->n_good / l->opt.num_prompts);
     printf("  %-28s %10s %10s %10s %10s %10s\n", "milliseconds", "mean", "p50", "p90", "p99", "max");
     for (int k = 0; k < BENCH_SERVE_N_TIMES; k++) {
         const struct bench_serve_summary *const t = &r->times[k];
-        printf("  %-5s %-22s %10.2f %10.2f %10.2f %10.2f %10.2f\n", codes[k], names[k], t->mean, t->p50, t->p90, t->p99, t->max);
+        printf("  %-5s %-22s %10.2f %10.2f %10.2f %10.2f %10.2f\n", codes[k], names[k], t->mean, t->p50, t->p90, t->p99,
+               t->max);
     }
 }
 

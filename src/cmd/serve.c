@@ -128,7 +128,8 @@ static int run(struct serving *sv, struct xenon_options *x, const struct server_
     return 0;
 }
 
-/* Started with standard files closed, the next file or connection would take their numbers, and log lines would go to a client. */
+/* Started with standard files closed, the next file or connection would take their numbers, and log lines would go to a
+ * client. */
 static void hold_standard_files(void) {
     int fd;
     do fd = open("/dev/null", O_RDWR);

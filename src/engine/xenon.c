@@ -24,7 +24,7 @@ struct err_msg *xenon_int_msg(struct xenon_error *err) { return (struct err_msg 
 static enum err read_defaults(struct xenon *x, struct err_msg *msg) {
     struct xenon_info *const i = &x->info;
     struct conf *c = NULL;
-    i->default_temperature = i->default_top_p = i->default_repetition_penalty = NAN;
+    i->default_temperature = i->default_top_p = i->default_repetition_penalty = (double)NAN;
     i->default_top_k = -1;
     TRY(ckpt_json(x->ckpt, "generation_config.json", &c, msg));
     if (!c) return ERR_OK;
@@ -156,7 +156,7 @@ static enum err check_request(const struct xenon *x, const struct xenon_request 
         if (s->bias[i].id < 0 || s->bias[i].id >= x->info.vocab_size)
             return err_set(msg, ERR_ARG, "logit_bias: token %d; the vocabulary has ids 0 to %lld", s->bias[i].id,
                            (long long)x->info.vocab_size - 1);
-    /* Rows of the cache: the last token of an answer has none. A prompt that is longer than the model allows is refused later. */
+    /* Rows of the cache: the last token of an answer has none. A prompt beyond the model's length is refused later. */
     const int64_t n = (int64_t)req->n_prompt, most = x->info.max_model_len;
     const int64_t n_new = s->max_tokens < 0 ? 1 : s->max_tokens < most - n ? s->max_tokens : most - n;
     const int64_t rows = n_new > 0 ? n + n_new - 1 : n;
@@ -230,11 +230,18 @@ static void take_tokens(struct xenon_handle *h, int64_t published, enum xenon_fi
         const struct xenon_token t = token_of(&h->out, c->consumed, id);
         c->consumed++;
         if (output_processor_push(&h->processor, &t)) c->finish = XENON_FINISH_STOP;
-        if (h->processor.failed) c->finish = XENON_FINISH_ERROR;
+        if (h->processor.failed) return; /* give_up says so */
         if (c->finish != XENON_FINISH_NONE) engine_core_want_finish(&h->x->core, h, c->finish);
     }
     if (c->finish != XENON_FINISH_NONE || finish == XENON_FINISH_NONE) return;
     c->finish = output_processor_finish(&h->processor) ? XENON_FINISH_STOP : finish;
+}
+
+/* Memory ran out on the client's side: what was lost cannot be told, so the request ends, even if it was at its end. */
+static void give_up(struct xenon_handle *h) {
+    if (!h->processor.failed || h->client.finish == XENON_FINISH_ERROR) return;
+    h->client.finish = XENON_FINISH_ERROR;
+    engine_core_want_finish(&h->x->core, h, XENON_FINISH_ERROR);
 }
 
 static void fill_prompt(struct xenon_handle *h, struct xenon_output *out) {
@@ -261,6 +268,7 @@ bool xenon_poll(struct xenon_handle *h, struct xenon_output *out) {
     fill_prompt(h, out);
     take_tokens(h, published, finish);
     output_processor_take(&h->processor, out);
+    give_up(h);
     out->finish = c->finish;
     out->n_prompt = (size_t)h->seq->n_prompt;
     out->n_cached = (size_t)atomic_load_explicit(&h->n_cached, memory_order_relaxed);

@@ -69,6 +69,12 @@ struct tensor *gb_linear(struct graph *g, const struct tensor *x, const struct w
     return graph_add(g, &op_linear, x->rows, w->n, &p, sizeof p, &x, 1);
 }
 
+struct tensor *gb_linear_fine(struct graph *g, const struct tensor *x, const struct weight *w, const float *bias) {
+    const enum gemm_act act = w->kern->act;
+    const struct linear_params p = {.w = w, .bias = bias, .fine = act == GEMM_ACT_Q8_32 || act == GEMM_ACT_Q8_256};
+    return graph_add(g, &op_linear, x->rows, w->n, &p, sizeof p, &x, 1);
+}
+
 struct tensor *gb_norm(struct graph *g, const struct tensor *x, const float *w, float eps) {
     const struct norm_params p = {.w = w, .eps = eps, .n_heads = 1, .d = (int)x->width};
     return graph_add(g, &op_rmsnorm, x->rows, x->width, &p, sizeof p, &x, 1);

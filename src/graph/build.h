@@ -44,6 +44,8 @@ void gb_name(struct graph *g, const struct tensor *t, const char *fmt, ...) ATTR
 /* The words. Shapes in brackets; T = tokens of the step, R = rows whose logits are wanted. */
 struct tensor *gb_embed(struct graph *g, const struct weight *w);                                 /* [T, k] */
 struct tensor *gb_linear(struct graph *g, const struct tensor *x, const struct weight *w, const float *bias); /* [., n] */
+/* The same with the finest activations that the format has: for what goes into the cache, where its error would stay. */
+struct tensor *gb_linear_fine(struct graph *g, const struct tensor *x, const struct weight *w, const float *bias);
 struct tensor *gb_norm(struct graph *g, const struct tensor *x, const float *w, float eps);       /* as x */
 struct tensor *gb_head_norm(struct graph *g, const struct tensor *x, const float *w, float eps, int n_heads, int d);
 struct tensor *gb_rope_table(struct graph *g, const float *freq, int r, float factor);            /* [T, r] */

@@ -242,28 +242,36 @@ static void on_read(struct bufferevent *bev, void *arg) {
     take_body(k, in);
 }
 
+/* Why a connection ended, in words. */
+static const char *describe(const struct client_conn *k, short what, int error) {
+    const unsigned long tls = k->client->tls ? bufferevent_get_openssl_error(k->bev) : 0;
+    const char *const reason = tls ? ERR_reason_error_string(tls) : NULL;
+    if (what & BEV_EVENT_TIMEOUT) return "the server was silent for too long";
+    if (reason) return reason;
+    if ((what & BEV_EVENT_EOF) || error == 0) return "the connection was closed before the end of the reply";
+    return evutil_socket_error_to_string(error);
+}
+
 static void on_event(struct bufferevent *bev, short what, void *arg) {
     struct client_conn *const k = arg;
     const int error = EVUTIL_SOCKET_ERROR();
-    const unsigned long tls = bev && k->client->tls ? bufferevent_get_openssl_error(bev) : 0;
+    (void)bev;
     if (what & BEV_EVENT_CONNECTED) return;
     if (!k->hooks) { /* an idle connection that the server closed */
         conn_free(k);
         return;
     }
-    const bool timeout = what & BEV_EVENT_TIMEOUT;
-    if (k->reused && !k->any && !timeout) { /* it was closed while the request was on its way */
+    if (k->reused && !k->any && !(what & BEV_EVENT_TIMEOUT)) { /* it was closed while the request was on its way */
         k->reused = false;
         if (conn_open(k) && transmit(k)) return;
     }
-    const bool whole = (what & BEV_EVENT_EOF) && k->state == REPLY_BODY && !k->is_chunked && !k->has_length && k->any;
     k->keep_alive = false;
-    finish(k, whole ? k->status : 0,
-           whole                       ? NULL
-           : timeout                   ? "the server was silent for too long"
-           : tls                       ? ERR_reason_error_string(tls)
-           : what & BEV_EVENT_EOF      ? "the connection was closed before the end of the reply"
-                                       : evutil_socket_error_to_string(error));
+    if (!k->bev)
+        finish(k, 0, "no memory or descriptor for another connection");
+    else if ((what & BEV_EVENT_EOF) && k->state == REPLY_BODY && !k->is_chunked && !k->has_length)
+        finish(k, k->status, NULL); /* a reply without a length ends with the connection */
+    else
+        finish(k, 0, describe(k, what, error));
 }
 
 /* ---- Requests -------------------------------------------------------------------------------- */

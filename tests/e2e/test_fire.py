@@ -10,6 +10,7 @@ import socket
 import statistics
 import struct
 import subprocess
+import threading
 import time
 
 import pytest
@@ -152,14 +153,12 @@ def test_crowd_of_streams(start, many_files):
     if many_files < 2 * N_STREAMS + 200:
         pytest.skip(f"{many_files} file descriptors are too few")
     # A small quarantine, or freed memory would count as grown under ASan.
-    s = start("--max-num-seqs", "256", env={"FAKE_TOKEN_US": "10000", "ASAN_OPTIONS": "quarantine_size_mb=4"})
+    s = start("--max-num-seqs", "256", "--max-model-len", "2048", *(["--num-kv-blocks", "256"] if REAL else []),
+              env={"FAKE_TOKEN_US": "10000", "ASAN_OPTIONS": "quarantine_size_mb=4"})
     s.max_tokens_long = s.long()
     alone = [s.complete(f"prompt {i}", max_tokens=N_TOKENS, temperature=0, ignore_eos=True).json()["choices"][0]["text"]
              for i in range(7)]
     fds = n_fds(s)
-    crowd(s, N_STREAMS // 4)
-    check_clean(s, fds)
-    before = rss_kib(s)
     for i, data in enumerate(crowd(s, N_STREAMS)):
         if i % 10 >= 8:
             continue
@@ -167,12 +166,11 @@ def test_crowd_of_streams(start, many_files):
         assert data.count(b"data: [DONE]\n\n") == 1 and data.endswith(b"0\r\n\r\n")
         assert texts(data) == alone[i % 7], i
     check_clean(s, fds)
-    # Buffers of so many connections at once stay in the heap's free lists; a request that leaks would be far above.
-    assert rss_kib(s) - before < 64 * 1024, (before, rss_kib(s))
-    first = rss_kib(s)
+    # The first crowd has filled the cache and the heap's free lists; the second one is to find room there.
+    before = rss_kib(s)
     crowd(s, N_STREAMS)
     check_clean(s, fds)
-    assert rss_kib(s) - first < 16 * 1024, (first, rss_kib(s))
+    assert rss_kib(s) - before < 16 * 1024, (before, rss_kib(s))
     assert s.alive()
 
 
@@ -282,7 +280,7 @@ def test_log_goes_nowhere(binary, redirect):
 
 def test_comments_while_a_long_prompt_is_read(start):
     s = start("--keepalive-interval", "1", *(["--max-num-batched-tokens", "16"] if REAL else []), env={"FAKE_PREFILL_US": "1000"})
-    n = min(6000, s.max_len() - 100)
+    n = 2000 if REAL else 3900
     t = time.time()
     with s.connect(timeout=120) as c:
         c.send(post_text("/v1/completions", json.dumps({"prompt": [40 + i % 50 for i in range(n)], "stream": True, "max_tokens": 2})))
@@ -367,6 +365,78 @@ def test_bench_serve_when_the_server_dies(start, binary):
     s.p.kill()
     out, err = p.communicate(timeout=20)
     assert p.returncode == 1 and "0 requests ok, 8 failed" in out and " failed: " in err and "Sanitizer" not in err
+
+
+class Strange:
+    """A server that answers every completion with the same bytes, and closes the connection or not."""
+
+    def __init__(self, reply, close):
+        self.reply, self.close, self.n_connections = reply, close, 0
+        self.s = socket.create_server(("127.0.0.1", 0))
+        self.port = self.s.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                c, _ = self.s.accept()
+            except OSError:
+                return
+            self.n_connections += 1
+            threading.Thread(target=self.serve_quietly, args=(c,), daemon=True).start()
+
+    def serve_quietly(self, c):
+        try:
+            self.serve(c)
+        except OSError:
+            pass  # the client has left, as it should after nonsense
+
+    def serve(self, c):
+        with c, c.makefile("rb") as f:
+            while head := b"".join(iter(f.readline, b"\r\n")):
+                length = re.search(rb"content-length: (\d+)", head, re.I)
+                f.read(int(length[1]) if length else 0)
+                if b"/v1/models" in head:
+                    body = b'{"data":[{"id":"strange"}]}'
+                    c.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+                elif b"/tokenize" in head:
+                    c.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}")
+                else:
+                    c.sendall(self.reply)
+                    if self.close:
+                        return
+
+
+EVENTS = b'data: {"choices":[{"text":"a"}]}\n\ndata: {"choices":[{"text":"b"}]}\n\ndata: [DONE]\n\n'
+STRANGE = [  # reply, whether the connection is closed behind it, why it failed (None: it did not)
+    (b"HTTP/1.1 200 OK\r\n\r\n" + EVENTS, True, None),
+    (b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + EVENTS.replace(b"\n", b"\r\n"), True, None),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(EVENTS) + EVENTS, False, None),
+    (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(EVENTS) + EVENTS, True, None),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(EVENTS) + EVENTS + b"\r\n0\r\n\r\n", False, None),
+    (b"HTTP/1.1 200 OK\r\n\r\n" + EVENTS[:40], True, "without [DONE]"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + EVENTS, True, "closed before the end"),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n" + EVENTS, False, "malformed chunk"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", False, "no HTTP/1.1"),
+    (b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 5\r\n\r\nohno!", False, "HTTP 500: ohno!"),
+    (b"HTTP/1.1 204 No Content\r\n\r\n", False, "HTTP 204"),
+    (b"220 smtp ready\r\n\r\n", False, "no HTTP/1.1"),
+    (b"\0" * 100000, False, "no HTTP/1.1"),
+    (b"", True, "closed before the end"),
+]
+
+
+@pytest.mark.parametrize("reply,close,why", STRANGE, ids=range(len(STRANGE)))
+def test_bench_serve_with_a_strange_server(binary, reply, close, why):
+    s = Strange(reply, close)
+    rc, j, err = bench(binary, s, "-n", "5", "-c", "1", "-q", "--silence-timeout", "10")
+    s.s.close()
+    assert rc == (1 if why else 0) and j["completed"] == (0 if why else 5), err
+    if why:
+        assert why in err
+    else:
+        assert j["total_output_tokens"] == 10  # pieces of text, where no usage comes
+        assert s.n_connections == (6 if close else 2)  # the first one only asks whether anybody listens
 
 
 @pytest.mark.fake

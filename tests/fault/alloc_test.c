@@ -1,6 +1,6 @@
-/* Memory runs out at every place: each allocation of opening a model, and of a request's life, fails once. Every failure is one clear
- * error, leaves nothing behind, and hurts nobody else. And a step of the engine allocates nothing at all.
- * Sanitizer builds fail a part of the allocations of opening only. */
+/* Memory runs out at every place: each allocation of opening a model, and of a request's life, fails once. Every
+ * failure is one clear error, leaves nothing behind, and hurts nobody else. And a step of the engine allocates nothing
+ * at all. Sanitizer builds fail a part of the allocations of opening only. */
 #include "../golden/api_client.h"
 
 #include <dirent.h>
@@ -28,7 +28,8 @@ static int count_entries(const char *folder) {
     DIR *const d = opendir(folder);
     int n = 0;
     assert_non_null(d);
-    while (readdir(d)) n++;
+    while (readdir(d))
+        n++;
     closedir(d);
     return n;
 }
@@ -37,7 +38,8 @@ static int count_maps(void) {
     FILE *const f = fopen("/proc/self/maps", "r");
     int n = 0;
     assert_non_null(f);
-    for (int c; (c = fgetc(f)) != EOF;) n += c == '\n';
+    for (int c; (c = fgetc(f)) != EOF;)
+        n += c == '\n';
     fclose(f);
     return n;
 }
@@ -61,7 +63,8 @@ static void ask_short(struct xenon *x, struct api_client_answer *a) {
     api_client_ask(x, &req, a);
 }
 
-/* A failure that opening gets over must do no harm: a just-in-time compiler or a limit of the system that could not be had. */
+/* A failure that opening gets over must do no harm: a just-in-time compiler or a limit of the system that could not be
+ * had. */
 static void survive(struct xenon *x, struct sweep *s) {
     struct api_client_answer a;
     const double t = xenon_info(x)->default_temperature;
@@ -84,13 +87,14 @@ static void fail_open(const struct xenon_options *opt, int64_t n, struct sweep *
     } else {
         s->n_failed++;
         assert_null(x);
-        if (rc != XENON_ENOMEM) fail_msg("allocation %lld: code %d instead of no memory: %s", (long long)n, rc, err.text);
+        if (rc != XENON_ENOMEM)
+            fail_msg("allocation %lld: code %d instead of no memory: %s", (long long)n, rc, err.text);
         if (strlen(err.text) < 10 || strchr(err.text, '\n'))
             fail_msg("allocation %lld: no clear line: \"%s\"", (long long)n, err.text);
     }
     if (mem_live_blocks() != s->live)
-        fail_msg("allocation %lld: %lld blocks were left behind (%s)", (long long)n, (long long)(mem_live_blocks() - s->live),
-                 err.text);
+        fail_msg("allocation %lld: %lld blocks were left behind (%s)", (long long)n,
+                 (long long)(mem_live_blocks() - s->live), err.text);
 }
 
 static void test_open(void **state) {
@@ -106,11 +110,14 @@ static void test_open(void **state) {
     xenon_close(api_client_open(&opt));
     const int64_t n_allocs = mem_n_allocs() - before;
     const int64_t all = api_client_is_slow() ? 60 : n_allocs, step = 37;
-    const int n_files = count_entries("/proc/self/fd"), n_maps = count_maps();
-    for (int64_t n = 1; n <= n_allocs; n += n < all ? 1 : step) fail_open(&opt, n, &s);
-    for (int64_t n = n_allocs - 40; n <= n_allocs; n++) fail_open(&opt, n, &s);
+    const int n_files = count_entries("/proc/self/fd"), n_threads = count_entries("/proc/self/task");
+    const int n_maps = count_maps();
+    for (int64_t n = 1; n <= n_allocs; n += n < all ? 1 : step)
+        fail_open(&opt, n, &s);
+    for (int64_t n = n_allocs - 40; all < n_allocs && n <= n_allocs; n++)
+        fail_open(&opt, n, &s);
     assert_int_equal(count_entries("/proc/self/fd"), n_files);
-    assert_int_equal(count_entries("/proc/self/task"), 3); /* this one, and the two dots */
+    assert_int_equal(count_entries("/proc/self/task"), n_threads);
     assert_true(count_maps() < n_maps + 32);               /* the C library's own arenas */
     print_message("%s: %d of %lld allocations failed with their error, %d more without harm\n", (const char *)*state,
                   s.n_failed, (long long)n_allocs, s.n_survived);
@@ -122,7 +129,8 @@ static void test_open(void **state) {
 
 static const int32_t prompt[] = {72, 80, 90, 100, 110, 120, 130, 140, 150, 160, 170, 180, 190, 200, 210, 220, 230, 240};
 
-static void full_request(struct xenon_request *r, const struct xenon_bias *bias, const int32_t *stop_ids, const char *const *stop) {
+static void full_request(struct xenon_request *r, const struct xenon_bias *bias, const int32_t *stop_ids,
+                         const char *const *stop) {
     *r = (struct xenon_request){.prompt = prompt, .n_prompt = sizeof prompt / sizeof *prompt, .cache_salt = "salt"};
     xenon_sampling_default(&r->sampling);
     r->sampling.max_tokens = 40;
@@ -141,16 +149,27 @@ static void full_request(struct xenon_request *r, const struct xenon_bias *bias,
     r->sampling.n_stop = 2;
 }
 
-/* Takes the answer whatever comes; the texts go unread. */
-static enum xenon_finish drain(struct xenon_handle *h, char *error, size_t size) {
-    struct xenon_output o = {0};
-    while (o.finish == XENON_FINISH_NONE) {
+/* How much came of an answer: nothing may get lost without an error. */
+struct heard {
+    size_t n_tokens, n_text, n_prompt;
+    enum xenon_finish finish;
+    char error[480];
+};
+
+static struct heard drain(struct xenon_handle *h) {
+    struct heard r = {0};
+    struct xenon_output o;
+    while (r.finish == XENON_FINISH_NONE) {
         xenon_wait(h, -1);
-        (void)xenon_poll(h, &o);
+        if (!xenon_poll(h, &o)) continue;
+        r.n_tokens += o.n_tokens;
+        r.n_text += o.text_len;
+        if (o.prompt_tokens) r.n_prompt += o.n_prompt;
+        r.finish = o.finish;
     }
-    snprintf(error, size, "%s", o.error ? o.error : "");
+    snprintf(r.error, sizeof r.error, "%s", o.error ? o.error : "");
     xenon_release(h);
-    return o.finish;
+    return r;
 }
 
 static void test_request(void **state) {
@@ -172,21 +191,29 @@ static void test_request(void **state) {
     for (int64_t n = 1; n_whole < 3; n++) {
         struct xenon_handle *h = NULL;
         struct xenon_error err = {{0}};
-        char error[480] = "";
+        struct heard r = {0};
         mem_fault_after(n);
         const int rc = xenon_submit(x, &req, &h, &err);
-        enum xenon_finish f = XENON_FINISH_NONE;
-        if (rc == XENON_OK) f = drain(h, error, sizeof error);
+        if (rc == XENON_OK) r = drain(h);
         mem_fault_after(0);
         n_refused += rc != XENON_OK;
-        n_ended += f == XENON_FINISH_ERROR;
-        n_whole += f == XENON_FINISH_LENGTH || f == XENON_FINISH_STOP;
-        if (rc != XENON_OK && (rc != XENON_ENOMEM || strlen(err.text) < 10)) fail_msg("submit: code %d: %s", rc, err.text);
-        if (f == XENON_FINISH_ERROR && !strstr(error, "memory")) fail_msg("the request ended with: %s", error);
+        n_ended += r.finish == XENON_FINISH_ERROR;
+        if (r.finish == good.finish) {
+            n_whole++;
+            assert_int_equal(r.n_tokens, good.n);
+            assert_int_equal(r.n_text, strlen(good.text));
+            assert_int_equal(r.n_prompt, good.n_prompt);
+        }
+        if (rc != XENON_OK && (rc != XENON_ENOMEM || strlen(err.text) < 10))
+            fail_msg("submit: code %d: %s", rc, err.text);
+        if (r.finish == XENON_FINISH_ERROR && !strstr(r.error, "memory"))
+            fail_msg("the request ended with: %s", r.error);
         api_client_idle(x, &stats);
-        for (int i = 0; i < 1000 && mem_live_blocks() != live; i++) usleep(1000); /* the engine lets go last */
+        for (int i = 0; i < 1000 && mem_live_blocks() != live; i++)
+            usleep(1000); /* the engine lets go last */
         if (mem_live_blocks() != live)
-            fail_msg("allocation %lld: %lld blocks were left behind", (long long)n, (long long)(mem_live_blocks() - live));
+            fail_msg("allocation %lld: %lld blocks were left behind", (long long)n,
+                     (long long)(mem_live_blocks() - live));
     }
     assert_true(n_refused >= 10);
     assert_true(n_ended >= 2);
@@ -220,14 +247,17 @@ static void test_text(void **state) {
         if (!rc) assert_string_equal(back, text);
         n_whole += !rc;
         n_failed += rc != 0;
-        if (rc && (rc != XENON_ENOMEM || strlen(err.text) < 10)) fail_msg("allocation %lld: code %d: %s", (long long)n, rc, err.text);
+        if (rc && (rc != XENON_ENOMEM || strlen(err.text) < 10))
+            fail_msg("allocation %lld: code %d: %s", (long long)n, rc, err.text);
         xenon_free(text);
         xenon_free(ids);
         xenon_free(back);
         if (mem_live_blocks() > live)
-            fail_msg("allocation %lld: %lld blocks were left behind", (long long)n, (long long)(mem_live_blocks() - live));
+            fail_msg("allocation %lld: %lld blocks were left behind", (long long)n,
+                     (long long)(mem_live_blocks() - live));
     }
-    print_message("%s: %d allocations of rendering and tokenizing failed, each with its error\n", (const char *)*state, n_failed);
+    print_message("%s: %d allocations of rendering and tokenizing failed, each with its error\n", (const char *)*state,
+                  n_failed);
     xenon_close(x);
 }
 
@@ -235,7 +265,8 @@ static void test_text(void **state) {
 
 static void wait_tokens(const struct xenon *x, int64_t n) {
     struct xenon_stats s;
-    for (xenon_stats(x, &s); s.generation_tokens < n; xenon_stats(x, &s)) usleep(200);
+    for (xenon_stats(x, &s); s.generation_tokens < n; xenon_stats(x, &s))
+        usleep(200);
 }
 
 /* Decoding with every kind of sampling, prompt chunks in between: no allocation. */
@@ -250,7 +281,8 @@ static void test_step(void **state) {
     struct xenon *const x = api_client_open(&opt);
     struct xenon_handle *h[6];
     int32_t longer[200];
-    for (int i = 0; i < 200; i++) longer[i] = 5 + i;
+    for (int i = 0; i < 200; i++)
+        longer[i] = 5 + i;
     for (int i = 0; i < 6; i++) {
         struct xenon_request req;
         full_request(&req, &bias, &stop_id, stop);
@@ -267,8 +299,8 @@ static void test_step(void **state) {
     const int64_t before = mem_n_allocs();
     wait_tokens(x, 800);
     assert_int_equal(mem_n_allocs(), before);
-    char error[480];
-    for (int i = 0; i < 6; i++) assert_int_equal(drain(h[i], error, sizeof error), XENON_FINISH_LENGTH);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(drain(h[i]).finish, XENON_FINISH_LENGTH);
     xenon_close(x);
 }
 

@@ -1,4 +1,5 @@
-/* Bad requests, bad options, and requests that end early: the right code and one clear line; all pages come back; nobody else is hurt. */
+/* Bad requests, bad options, and requests that end early: the right code and one clear line; all pages come back;
+ * nobody else is hurt. */
 #include "../golden/api_client.h"
 
 #include <math.h>
@@ -34,7 +35,8 @@ static struct xenon *open_tiny(void) {
 static int32_t ids[512];
 
 static void good_request(struct xenon_request *r, size_t n_prompt, int max_tokens) {
-    for (int i = 0; i < 512; i++) ids[i] = 5 + i * 7 % (VOCAB - 5);
+    for (int i = 0; i < 512; i++)
+        ids[i] = 5 + i * 7 % (VOCAB - 5);
     *r = (struct xenon_request){.prompt = ids, .n_prompt = n_prompt};
     xenon_sampling_default(&r->sampling);
     r->sampling.temperature = 0;
@@ -209,9 +211,12 @@ static void test_bad_options(void **state) {
     REFUSE_OPTION(max_model_len, 100000, XENON_EARG, "--max-model-len 100000");
     REFUSE_OPTION(block_size, 7, XENON_EARG, "--block-size 7");
     REFUSE_OPTION(level, 9, XENON_EARG, "--level 8");
-    REFUSE_OPTION(chat_template, "/nowhere/template.jinja", XENON_EIO, "/nowhere/template.jinja");
-    REFUSE_OPTION(chat_template, "{% if %}", XENON_EARG, "template");
-    REFUSE_OPTION(kv_cache_memory, 100, XENON_ENOMEM, "KV cache");
+    REFUSE_OPTION(chat_template, "/nowhere/template.jinja", XENON_EARG, "/nowhere/template.jinja");
+    REFUSE_OPTION(chat_template, "{% if %}", XENON_EFORMAT, "chat template, line 1");
+    struct xenon_options opt = tiny_options();
+    opt.num_kv_blocks = 0;
+    opt.kv_cache_memory = 100;
+    refuse_options(&opt, XENON_ENOMEM, "KV cache");
 }
 
 /* ---- Ending early ---- */
@@ -237,9 +242,11 @@ static void test_cancel_prefill(void **state) {
         ids[0] = 5 + i; /* nothing to share */
         h[i] = api_client_submit(x, &r);
     }
-    do xenon_stats(x, &s);
+    do
+        xenon_stats(x, &s);
     while (s.prefill_chunks < 3);
-    for (int i = 0; i < 7; i++) xenon_cancel(h[i]);
+    for (int i = 0; i < 7; i++)
+        xenon_cancel(h[i]);
     for (int i = 0; i < 7; i++) {
         enum xenon_finish f;
         const size_t n = collect_any(h[i], &f);
@@ -319,7 +326,9 @@ static void test_time_limit(void **state) {
     xenon_close(x);
 }
 
-static void count_news(void *user) { atomic_fetch_add((_Atomic int *)user, 1); }
+static void count_news(void *user) {
+    atomic_fetch_add((_Atomic int *)user, 1);
+}
 
 static void test_close_running(void **state) {
     (void)state;
@@ -338,7 +347,8 @@ static void test_close_running(void **state) {
             h[i] = api_client_submit(x, &r);
         }
         if (round % 2) usleep((unsigned)round * 200);
-        for (int i = 0; i < 20; i++) xenon_release(h[i]);
+        for (int i = 0; i < 20; i++)
+            xenon_release(h[i]);
         xenon_close(x);
         assert_true(n_news > 0);
         assert_int_equal(mem_live_blocks(), live);
@@ -357,7 +367,8 @@ static void test_full_queue(void **state) {
     struct xenon_stats s;
     int n = 0, rc = XENON_OK;
     good_request(&r, 10, 200);
-    while (n < 64 && (rc = xenon_submit(x, &r, &h[n], &err)) == XENON_OK) n++;
+    while (n < 64 && (rc = xenon_submit(x, &r, &h[n], &err)) == XENON_OK)
+        n++;
     assert_int_equal(rc, XENON_EBUSY);
     assert_non_null(strstr(err.text, "3 requests are waiting"));
     assert_true(n >= 3);
@@ -401,10 +412,12 @@ static void test_stops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_sampling), cmocka_unit_test(test_bad_prompts),    cmocka_unit_test(test_longest),
-        cmocka_unit_test(test_bad_options),  cmocka_unit_test(test_cancel_prefill), cmocka_unit_test(test_cancel_decode),
-        cmocka_unit_test(test_cancel_at_once), cmocka_unit_test(test_time_limit),   cmocka_unit_test(test_close_running),
-        cmocka_unit_test(test_full_queue),   cmocka_unit_test(test_stops),
+        cmocka_unit_test(test_bad_sampling),   cmocka_unit_test(test_bad_prompts),
+        cmocka_unit_test(test_longest),        cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_cancel_prefill), cmocka_unit_test(test_cancel_decode),
+        cmocka_unit_test(test_cancel_at_once), cmocka_unit_test(test_time_limit),
+        cmocka_unit_test(test_close_running),  cmocka_unit_test(test_full_queue),
+        cmocka_unit_test(test_stops),
     };
     return cmocka_run_group_tests_name("request", tests, NULL, NULL);
 }

@@ -15,13 +15,16 @@ bool api_client_is_slow(void) {
 #endif
 }
 
-bool api_client_wants_all(void) { return strcmp(env_get("XENON_TEST_FULL", "0"), "0") != 0; }
+bool api_client_wants_all(void) {
+    return strcmp(env_get("XENON_TEST_FULL", "0"), "0") != 0;
+}
 
 const char *api_client_smollm2(void) {
     static char path[1024];
     const char *const home = env_get("HOME", "/root"), *const cache = env_get("XDG_CACHE_HOME", "");
     const char *const given = env_get("XENON_MODEL_SMOLLM2", "");
-    if (*given) snprintf(path, sizeof path, "%s", given);
+    if (*given)
+        snprintf(path, sizeof path, "%s", given);
     else
         snprintf(path, sizeof path, "%s%s/xenon/SmolLM2-135M-Instruct.Q4_1.gguf", *cache ? cache : home,
                  *cache ? "" : "/.cache");
@@ -42,7 +45,8 @@ struct xenon_handle *api_client_submit(struct xenon *x, const struct xenon_reque
     struct xenon_handle *h = NULL;
     struct xenon_error err = {{0}};
     int rc;
-    while ((rc = xenon_submit(x, req, &h, &err)) == XENON_EBUSY) usleep(1000);
+    while ((rc = xenon_submit(x, req, &h, &err)) == XENON_EBUSY)
+        usleep(1000);
     if (rc != XENON_OK) fail_msg("submit: %s", err.text);
     return h;
 }
@@ -54,7 +58,8 @@ static void keep(struct api_client_token *t, const struct xenon_token *from) {
     t->logprob = from->logprob;
     t->n_top = from->n_top;
     assert_true(from->n_top <= API_CLIENT_TOP);
-    for (int i = 0; i < from->n_top; i++) t->top[i] = from->top[i];
+    for (int i = 0; i < from->n_top; i++)
+        t->top[i] = from->top[i];
 }
 
 void api_client_add(struct api_client_answer *a, const struct xenon_output *o) {
@@ -72,7 +77,8 @@ void api_client_add(struct api_client_answer *a, const struct xenon_output *o) {
     assert_null(a->prompt);
     a->prompt = mem_calloc(o->n_prompt, sizeof *a->prompt);
     assert_non_null(a->prompt);
-    for (size_t i = 0; i < o->n_prompt; i++) keep(&a->prompt[i], &o->prompt_tokens[i]);
+    for (size_t i = 0; i < o->n_prompt; i++)
+        keep(&a->prompt[i], &o->prompt_tokens[i]);
 }
 
 void api_client_collect(struct xenon_handle *h, struct api_client_answer *a) {
@@ -97,18 +103,20 @@ void api_client_free(struct api_client_answer *a) {
     memset(a, 0, sizeof *a);
 }
 
-static void same_token(const struct api_client_token *a, const struct api_client_token *b, const char *what, const char *part,
-                       size_t i) {
+static void same_token(const struct api_client_token *a, const struct api_client_token *b, const char *what,
+                       const char *part, size_t i) {
     if (memcmp(a, b, sizeof *a) == 0) return;
-    fail_msg("%s: %s token %zu differs: id %d or %d, rank %d or %d, logprob %.9g or %.9g, %d or %d alternatives", what, part, i,
-             a->id, b->id, a->rank, b->rank, (double)a->logprob, (double)b->logprob, a->n_top, b->n_top);
+    fail_msg("%s: %s token %zu differs: id %d or %d, rank %d or %d, logprob %.9g or %.9g, %d or %d alternatives", what,
+             part, i, a->id, b->id, a->rank, b->rank, (double)a->logprob, (double)b->logprob, a->n_top, b->n_top);
 }
 
 void api_client_same(const struct api_client_answer *a, const struct api_client_answer *b, const char *what) {
     if (a->n != b->n || a->n_prompt != b->n_prompt || a->finish != b->finish || !a->prompt != !b->prompt)
         fail_msg("%s: %zu or %zu tokens, ended by %d or %d", what, a->n, b->n, (int)a->finish, (int)b->finish);
-    for (size_t i = 0; a->prompt && i < a->n_prompt; i++) same_token(&a->prompt[i], &b->prompt[i], what, "prompt", i);
-    for (size_t i = 0; i < a->n; i++) same_token(&a->tokens[i], &b->tokens[i], what, "answer", i);
+    for (size_t i = 0; a->prompt && i < a->n_prompt; i++)
+        same_token(&a->prompt[i], &b->prompt[i], what, "prompt", i);
+    for (size_t i = 0; i < a->n; i++)
+        same_token(&a->tokens[i], &b->tokens[i], what, "answer", i);
 }
 
 void api_client_idle(const struct xenon *x, struct xenon_stats *out) {

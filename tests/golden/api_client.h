@@ -1,6 +1,6 @@
-/* What the tests of the public API share: opening engines, sending requests, keeping whole answers, and comparing two of them bit by
- * bit. Only include/xenon.h is used on the engine's side.
- * Threads: one. Owns: answers own their tokens until api_client_free. */
+/* What the tests of the public API share: opening engines, sending requests, keeping whole answers, and comparing two
+ * of them bit by bit. Only include/xenon.h is used on the engine's side. Threads: one. Owns: answers own their tokens
+ * until api_client_free. */
 #ifndef TESTS_GOLDEN_API_CLIENT_H
 #define TESTS_GOLDEN_API_CLIENT_H
 
@@ -28,7 +28,7 @@ struct api_client_answer {
     size_t n, cap;
     struct api_client_token *prompt; /* [n_prompt], NULL unless asked for */
     size_t n_prompt, n_cached;
-    char text[4096];                 /* what fits */
+    char text[4096]; /* what fits */
     enum xenon_finish finish;
     int32_t stop_id;
 };

@@ -1,17 +1,17 @@
-/* The whole engine against the reference, through the public API: with f32 everywhere the greedy continuation of every tiny checkpoint
- * is the reference's, token for token, and the logprobs on the way are its own. Folder and GGUF file; plain ids and a chat request. */
+/* The whole engine against the reference, through the public API: with f32 everywhere the greedy continuation of every
+ * tiny checkpoint is the reference's, token for token, and the logprobs on the way are its own. Folder and GGUF file;
+ * plain ids and a chat request. */
 #include "api_client.h"
 
 #include <math.h>
 
 #include "../unit/load_golden.h"
 
-static const char *const folders[] = {"llama2", "llama3",      "llama3_bf16", "llama_bias", "smollm2",
+static const char *const folders[] = {"llama2",  "llama3",      "llama3_bf16", "llama_bias", "smollm2",
                                       "mistral", "mistral_swa", "qwen2",       "qwen2_swa",  "qwen3"};
 
-static const char messages[] =
-    "[{\"role\":\"system\",\"content\":\"You answer in one line.\"},"
-    "{\"role\":\"user\",\"content\":\"What did the miller write in 1024 small books?\"}]";
+static const char messages[] = "[{\"role\":\"system\",\"content\":\"You answer in one line.\"},"
+                               "{\"role\":\"user\",\"content\":\"What did the miller write in 1024 small books?\"}]";
 
 enum { IDS_MAX = 512 };
 
@@ -19,19 +19,23 @@ static size_t ids_of(const struct golden_file *g, const char *name, int32_t *out
     const struct ckpt_tensor *const t = golden_tensor(g, name);
     const int64_t *const ids = t->data;
     assert_true(t->shape[0] <= IDS_MAX);
-    for (int64_t i = 0; i < t->shape[0]; i++) out[i] = (int32_t)ids[i];
+    for (int64_t i = 0; i < t->shape[0]; i++)
+        out[i] = (int32_t)ids[i];
     return (size_t)t->shape[0];
 }
 
 static double logprob_of(const float *logits, int64_t n, int32_t id) {
-    double max = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < n; i++) max = fmax(max, (double)logits[i]);
-    for (int64_t i = 0; i < n; i++) sum += exp((double)logits[i] - max);
+    double max = -(double)INFINITY, sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        max = fmax(max, (double)logits[i]);
+    for (int64_t i = 0; i < n; i++)
+        sum += exp((double)logits[i] - max);
     return (double)logits[id] - max - log(sum);
 }
 
 /* Compares an answer with greedy ids, logits rows and gaps; nothing is compared behind a choice that was too close. */
-static double check_answer(const struct golden_file *g, const char *prefix, const struct api_client_answer *a, const char *what) {
+static double check_answer(const struct golden_file *g, const char *prefix, const struct api_client_answer *a,
+                           const char *what) {
     char name[64];
     int32_t want[IDS_MAX];
     double worst = 0;
@@ -108,7 +112,9 @@ static void run(const char *folder, const char *file) {
     golden_close(&g);
 }
 
-static void test_folder(void **state) { run(*state, ""); }
+static void test_folder(void **state) {
+    run(*state, "");
+}
 
 static void test_gguf(void **state) {
     char name[128];

@@ -32,24 +32,24 @@ enum err block_gqa_weights(struct model *m, int layer, struct err_msg *msg) {
     return ERR_OK;
 }
 
-/* Linear, head norm where the model has one, rotation. */
-static struct tensor *head_input(struct graph *g, const struct model *m, int layer, const struct tensor *x,
-                                 const struct tensor *table, bool is_q) {
+/* Head norm where the model has one, then rotation. */
+static struct tensor *head_input(struct graph *g, const struct model *m, const struct tensor *x, const float *norm,
+                                 const struct tensor *table) {
     const struct model_hparams *const h = &m->h;
-    const int n_heads = (int)(is_q ? h->n_heads : h->n_kv_heads), d = (int)h->head_dim;
-    struct tensor *t = gb_linear(g, x, model_mat(m, is_q ? MODEL_Q : MODEL_K, layer),
-                                 model_vec(m, is_q ? MODEL_Q_BIAS : MODEL_K_BIAS, layer));
-    const float *const norm = model_vec(m, is_q ? MODEL_Q_NORM : MODEL_K_NORM, layer);
-    if (norm) t = gb_head_norm(g, t, norm, (float)h->norm_eps, n_heads, d);
+    const int d = (int)h->head_dim, n_heads = (int)(x->width / d);
+    const struct tensor *const t = norm ? gb_head_norm(g, x, norm, (float)h->norm_eps, n_heads, d) : x;
     return gb_rope(g, t, table, n_heads, d, (int)h->rope.r, h->rope.pair);
 }
 
 struct tensor *block_gqa(struct graph *g, const struct model *m, int layer, const struct tensor *x,
                          const struct tensor *table) {
     const struct model_hparams *const h = &m->h;
-    const struct tensor *const q = head_input(g, m, layer, x, table, true);
-    const struct tensor *const k = head_input(g, m, layer, x, table, false);
-    const struct tensor *const v = gb_linear(g, x, model_mat(m, MODEL_V, layer), model_vec(m, MODEL_V_BIAS, layer));
+    /* The three products side by side: lanes meet once for all of them. */
+    const struct tensor *const q0 = gb_linear(g, x, model_mat(m, MODEL_Q, layer), model_vec(m, MODEL_Q_BIAS, layer));
+    const struct tensor *const k0 = gb_linear_fine(g, x, model_mat(m, MODEL_K, layer), model_vec(m, MODEL_K_BIAS, layer));
+    const struct tensor *const v = gb_linear_fine(g, x, model_mat(m, MODEL_V, layer), model_vec(m, MODEL_V_BIAS, layer));
+    const struct tensor *const q = head_input(g, m, q0, model_vec(m, MODEL_Q_NORM, layer), table);
+    const struct tensor *const k = head_input(g, m, k0, model_vec(m, MODEL_K_NORM, layer), table);
     const float scale = 1.0f / sqrtf((float)h->head_dim);
     const struct tensor *const a = gb_attn(g, q, k, v, &m->layers[layer], (int)h->n_heads, scale, NULL);
     return gb_linear(g, a, model_mat(m, MODEL_O, layer), model_vec(m, MODEL_O_BIAS, layer));

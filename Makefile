@@ -13,7 +13,7 @@ MODE ?= release
 CC   := $(if $(filter default,$(origin CC)),gcc,$(CC))
 B    := build/$(notdir $(CC))-$(MODE)
 
-PKGS := hwloc libevent libevent_openssl libevent_pthreads openssl jansson libxxhash libpcre2-8 libutf8proc libcurl libedit
+PKGS := hwloc libevent libevent_openssl libevent_pthreads openssl jansson libxxhash libpcre2-8 libutf8proc libedit
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wvla -Wpointer-arith -Wwrite-strings \
         -Wcast-qual -Wdouble-promotion -Wformat=2 -Wimplicit-fallthrough -Werror
 
@@ -168,17 +168,17 @@ check: $(LIB) $(LINT) $(call tests,unit kern) fuzz
 ALONE := 'tools/e2e $B/xenon' $(filter %/real_test %/equivalence_test,$(UNIT)) --
 ASAN  := $(patsubst $B/%,$A/%,$(filter-out %/real_test %/equivalence_test %_emulated_test,$(UNIT)))
 TEST  := $(ALONE) 'tools/e2e fake' 'tools/e2e --small $A/xenon' tools/tidy $(filter-out $(ALONE),$(UNIT)) $(call replay,$B) \
-         $(ASAN) $(call replay,$A) $(if $(SIMDE),$(EMULATED)) $(if $(MODEL),$(foreach x,$(EXAMPLES),'$x $(MODEL) Hello'))
+         $(ASAN) $(call replay,$A) $(if $(SIMDE),$(EMULATED))
 
 test: all lint unit fuzz $(EXAMPLES)
-	$(SELF) MODE=asan B=$A $A/xenon $(ASAN) fuzz
+	$(SELF) MODE=asan B=$A $A/xenon $(ASAN) fuzz $(EXAMPLES:$B/%=$A/%)
 	$(if $(SIMDE),$(SELF) kern-emulated-programs)
 	@tests/run -l build/logs $(TEST)
 
 ISA_LEVELS = $(foreach l,generic avx2,$(foreach t,$(call tests,kern golden),'env XENON_ISA=$l $t'))
 
 full: all lint unit fuzz $(EXAMPLES)
-	$(SELF) MODE=asan B=$A $A/xenon $(ASAN) fuzz
+	$(SELF) MODE=asan B=$A $A/xenon $(ASAN) fuzz $(EXAMPLES:$B/%=$A/%)
 	$(if $(SIMDE),$(SELF) kern-emulated-programs)
 	$(SELF) MODE=tsan B=$T $(ASAN:$A/%=$T/%)
 	$(SELF) CC=$(OTHER) B=build/$(OTHER)-release unit

@@ -1,12 +1,13 @@
-/* xenon.h: the engine as a C library. The server, the command line, the benchmarks and the tests are ordinary clients of it.
+/* xenon.h: the engine as a C library. The server, the command line, the benchmarks and the tests are ordinary clients
+ * of it.
  *
  * Life:   options -> xenon_open (loads the model, starts the engine thread) -> submit, poll, release -> xenon_close.
  * Text:   ids are int32_t; strings are UTF-8 with a length. Everything returned has an owner named beside it.
- * Errors: functions return 0 or a XENON_E… code and write one line of text (what, where, what to do) into *err (may be NULL).
- * Threads: every function may be called from any thread at any time between open and close, except that one request handle is
- *         polled and released by one thread at a time. No call waits for the engine unless it says so.
- * Promise: a request's tokens and logprobs do not depend on what else runs, on the prefix cache, on how its prompt is chunked,
- *         on preemption, or on the number of threads. It holds within one instruction-set level. */
+ * Errors: functions return 0 or a XENON_E… code and write one line of text (what, where, what to do) into *err (may be
+ * NULL). Threads: every function may be called from any thread at any time between open and close, except that one
+ * request handle is polled and released by one thread at a time. No call waits for the engine unless it says so.
+ * Promise: a request's tokens and logprobs do not depend on what else runs, on the prefix cache, on how its prompt is
+ * chunked, on preemption, or on the number of threads. It holds within one instruction-set level. */
 #ifndef XENON_H
 #define XENON_H
 

@@ -61,6 +61,8 @@ void mem_free(void *p) {
     free(p);
 }
 
+void mem_free_foreign(void *p) { free(p); }
+
 static void *or_die(void *p, size_t size) {
     if (p) return p;
     fprintf(stderr, "xenon: out of memory: %zu bytes wanted\n", size);

@@ -31,6 +31,9 @@ char *mem_strdup(const char *s) ATTR_NODISCARD;
 /* NULL is fine. */
 void mem_free(void *p);
 
+/* For what other libraries took from malloc and hand over: getline's lines, readline's. NULL is fine. */
+void mem_free_foreign(void *p);
+
 /* The same, but never NULL: out of memory ends the process. */
 void *mem_xalloc(size_t size) ATTR_NODISCARD;
 void *mem_xcalloc(size_t n, size_t size) ATTR_NODISCARD;

@@ -138,7 +138,8 @@ static int answer_turn(struct chat *c, struct xenon_error *err) {
 static bool command(struct chat *c, const char *line) {
     if (strcmp(line, "/quit") == 0 || strcmp(line, "/exit") == 0) return false;
     if (strcmp(line, "/reset") == 0) reset(c, c->f->system);
-    else if (strncmp(line, "/system", 7) == 0 && (line[7] == ' ' || !line[7])) reset(c, line + 7 + strspn(line + 7, " "));
+    else if (strncmp(line, "/system", 7) == 0 && (line[7] == ' ' || !line[7]))
+        reset(c, line + 7 + strspn(line + 7, " "));
     else fputs(help, stdout);
     return true;
 }
@@ -163,7 +164,7 @@ static char *read_line(const struct chat *c) {
     size_t cap = 0;
     const ssize_t n = getline(&line, &cap, stdin);
     if (n < 0) {
-        free(line);
+        mem_free_foreign(line);
         return NULL;
     }
     line[strcspn(line, "\n")] = '\0';
@@ -207,7 +208,7 @@ static void converse(struct chat *c) {
         if (!line) break;
         const bool go_on = turn(c, line);
         if (c->tty && *line) add_history(line);
-        free(line);
+        mem_free_foreign(line);
         if (!go_on) break;
     }
     if (c->history[0]) write_history(c->history);
@@ -216,7 +217,7 @@ static void converse(struct chat *c) {
 
 int chat_main(int argc, char **argv) {
     struct xenon_options opt = {0};
-    struct chat_flags f = {.max_tokens = -1, .temperature = NAN, .top_p = NAN, .top_k = -1};
+    struct chat_flags f = {.max_tokens = -1, .temperature = (double)NAN, .top_p = (double)NAN, .top_k = -1};
     const struct arg_group groups[] = {{"chat", defs, N_ELEMENTS(defs), &f}, engine_flags_group(&opt)};
     struct args a = {.groups = groups, .n_groups = N_ELEMENTS(groups), .n_positional_max = 1};
     struct err_msg msg;

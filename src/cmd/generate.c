@@ -137,7 +137,8 @@ static void print_json(const struct job *j, const struct prompt *p) {
     put_ids(&b, "],\"token_ids\":[", j->ids, j->n_ids);
     strbuf_puts(&b, "],\"text\":");
     json_write_string(&b, strbuf_cstr(&j->text), j->text.len);
-    strbuf_printf(&b, ",\"finish_reason\":\"%s\",\"logprobs\":[%s]", xenon_finish_name(j->finish), strbuf_cstr(&j->logprobs));
+    strbuf_printf(&b, ",\"finish_reason\":\"%s\",\"logprobs\":[%s]", xenon_finish_name(j->finish),
+                  strbuf_cstr(&j->logprobs));
     if (j->prompt_logprobs.len) strbuf_printf(&b, ",\"prompt_logprobs\":[%s]", strbuf_cstr(&j->prompt_logprobs));
     strbuf_printf(&b, ",\"ttft_ms\":%.3f,\"tpot_ms\":%.3f}", j->ttft_ms, j->tpot_ms);
     puts(strbuf_cstr(&b));

@@ -65,7 +65,8 @@ static void print_model(const struct model_runner *r) {
         printf("window         %lld tokens from layer %lld on\n", (long long)h->window, (long long)h->window_from);
     printf("positions      %lld, rope theta %g, %s scaling\n", (long long)h->max_position, h->rope.theta,
            rope[h->rope.type]);
-    printf("vocabulary     %lld%s\n", (long long)h->vocab, model_mat(&r->model, MODEL_HEAD, 0) ? "" : ", head tied to the embedding");
+    printf("vocabulary     %lld%s\n", (long long)h->vocab,
+           model_mat(&r->model, MODEL_HEAD, 0) ? "" : ", head tied to the embedding");
 }
 
 static void print_memory(const struct model_runner *r) {

@@ -22,7 +22,7 @@ static struct prompt *add(struct prompt_list *l, struct err_msg *msg) {
         err_set(msg, ERR_NOMEM, "prompts: memory ran out");
         return NULL;
     }
-    l->items[l->n] = (struct prompt){.max_tokens = INT32_MIN, .temperature = NAN};
+    l->items[l->n] = (struct prompt){.max_tokens = INT32_MIN, .temperature = (double)NAN};
     return &l->items[l->n++];
 }
 
@@ -78,7 +78,8 @@ enum err prompts_add_ids(struct prompt_list *l, const char *text, struct err_msg
         const long id = strtol(at, &end, 10);
         if (end == at || errno || id < 0 || id > INT32_MAX || (*end && *end != ',' && *end != ' '))
             return err_set(msg, ERR_ARG, "--token-ids: \"%.32s\" is no id; write 1,2,3", at);
-        if (!mem_grow(&p->ids, &cap, p->n + 1, sizeof *p->ids)) return err_set(msg, ERR_NOMEM, "prompts: memory ran out");
+        if (!mem_grow(&p->ids, &cap, p->n + 1, sizeof *p->ids))
+            return err_set(msg, ERR_NOMEM, "prompts: memory ran out");
         p->ids[p->n++] = (int32_t)id;
         at = end + strspn(end, ", ");
     }
@@ -135,7 +136,8 @@ static enum err add_line(struct prompt_list *l, const struct xenon *x, const cha
     return e;
 }
 
-enum err prompts_add_file(struct prompt_list *l, const struct xenon *x, const char *path, bool chat, struct err_msg *msg) {
+enum err prompts_add_file(struct prompt_list *l, const struct xenon *x, const char *path, bool chat,
+                          struct err_msg *msg) {
     FILE *const f = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
     if (!f) return err_set(msg, ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
     char *line = NULL;
@@ -147,7 +149,7 @@ enum err prompts_add_file(struct prompt_list *l, const struct xenon *x, const ch
         e = add_line(l, x, line, (size_t)len, chat, msg);
         if (e) err_prefix(msg, e, "%s line %d", path, no);
     }
-    free(line); /* getline's */
+    mem_free_foreign(line);
     if (f != stdin) fclose(f);
     return e;
 }

@@ -31,8 +31,8 @@ enum err prompts_add_text(struct prompt_list *l, const struct xenon *x, const ch
 /* "1,2,3" */
 enum err prompts_add_ids(struct prompt_list *l, const char *text, struct err_msg *msg) ATTR_NODISCARD;
 
-/* A line: a JSON string, an array of ids, or an object with "prompt" (string or ids), "token_ids" or "messages", and optionally
- * "max_tokens", "temperature", "seed". Empty lines are passed over. path "-": standard input. */
+/* A line: a JSON string, an array of ids, or an object with "prompt" (string or ids), "token_ids" or "messages", and
+ * optionally "max_tokens", "temperature", "seed". Empty lines are passed over. path "-": standard input. */
 enum err prompts_add_file(struct prompt_list *l, const struct xenon *x, const char *path, bool chat,
                           struct err_msg *msg) ATTR_NODISCARD;
 

@@ -60,7 +60,8 @@ static void want(struct sample_row *r, const float *logits, bool draws, int n_lo
     r->want_best = draws || n_logprobs >= 0;
 }
 
-/* Sets up the reduction of every row; returns their number. Rows that will be edited are copied where their raw logprobs are wanted. */
+/* Sets up the reduction of every row; returns their number. Rows that will be edited are copied where their raw
+ * logprobs are wanted. */
 static int plan_rows(struct batch_sampler *s, const struct sched_batch *batch, float *logits, int *n_edited) {
     int n = 0;
     *n_edited = 0;
@@ -86,8 +87,8 @@ static int plan_rows(struct batch_sampler *s, const struct sched_batch *batch, f
     return n;
 }
 
-static void put_logprob(const struct batch_sampler *s, const struct sample_row *r, struct logprob_store *store, int64_t at,
-                        int32_t id) {
+static void put_logprob(const struct batch_sampler *s, const struct sample_row *r, struct logprob_store *store,
+                        int64_t at, int32_t id) {
     struct xenon_logprob top[XENON_TOP_LOGPROBS_MAX];
     const struct sampler_input in = input_of(s, r, r->finite);
     int n_top = 0;

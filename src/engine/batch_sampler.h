@@ -1,6 +1,6 @@
-/* From the logits of a step to its tokens: reduces the rows on the lanes, applies every sequence's edits, draws, and keeps the
- * logprobs that were asked for. Two reductions at most: raw rows, then the edited ones.
- * Threads: engine thread. Owns: scratch rows. */
+/* From the logits of a step to its tokens: reduces the rows on the lanes, applies every sequence's edits, draws, and
+ * keeps the logprobs that were asked for. Two reductions at most: raw rows, then the edited ones. Threads: engine
+ * thread. Owns: scratch rows. */
 #ifndef ENGINE_BATCH_SAMPLER_H
 #define ENGINE_BATCH_SAMPLER_H
 
@@ -30,8 +30,8 @@ enum err batch_sampler_create(struct batch_sampler *s, const struct kern *kern, 
                               int max_rows, int max_seqs, struct err_msg *msg) ATTR_NODISCARD;
 void batch_sampler_destroy(struct batch_sampler *s);
 
-/* Samples the batch whose logits are [n, n_vocab] in the order of model_runner_step. Writes logprobs into the requests (seq->user).
- * Returns one result per item, for scheduler_commit. */
+/* Samples the batch whose logits are [n, n_vocab] in the order of model_runner_step. Writes logprobs into the requests
+ * (seq->user). Returns one result per item, for scheduler_commit. */
 struct sched_result *batch_sampler_run(struct batch_sampler *s, const struct sched_batch *batch, float *logits);
 
 /* Results for a step that was given up: nothing of it counts. */

@@ -95,7 +95,8 @@ static void publish_step(const struct sched_batch *batch, const struct sched_res
         if (atomic_load_explicit(&h->first_token_ns, memory_order_relaxed) == 0)
             atomic_store_explicit(&h->first_token_ns, now, memory_order_relaxed);
         atomic_store_explicit(&h->last_token_ns, now, memory_order_relaxed);
-        atomic_store_explicit(&h->published, sequence_n_generated(seq), memory_order_release); /* pairs with xenon_poll */
+        atomic_store_explicit(&h->published, sequence_n_generated(seq),
+                              memory_order_release); /* pairs with xenon_poll */
     }
 }
 

@@ -1,7 +1,7 @@
-/* The loop that owns the engine: drain submissions and cancellations, schedule, run, sample, commit, publish. One thread, which is
- * also lane 0 of the pool. Clients reach it through a submission list and the flags of their requests; it reaches them through
- * what it publishes in their handles.
- * Threads: engine_core_start by the owner; the functions that name a lock by any thread. Owns: runner, scheduler, block manager. */
+/* The loop that owns the engine: drain submissions and cancellations, schedule, run, sample, commit, publish. One
+ * thread, which is also lane 0 of the pool. Clients reach it through a submission list and the flags of their requests;
+ * it reaches them through what it publishes in their handles. Threads: engine_core_start by the owner; the functions
+ * that name a lock by any thread. Owns: runner, scheduler, block manager. */
 #ifndef ENGINE_ENGINE_CORE_H
 #define ENGINE_ENGINE_CORE_H
 
@@ -66,8 +66,8 @@ enum err engine_core_submit(struct engine_core *e, struct xenon_handle *h, struc
 /* Asks the engine to end a request; any thread. */
 void engine_core_want_finish(struct engine_core *e, struct xenon_handle *h, enum xenon_finish reason);
 
-/* Waits until news_serial differs from `seen` or the deadline (CLOCK_MONOTONIC ns; negative: never) passes; returns the new
- * serial. Takes the lock. */
+/* Waits until news_serial differs from `seen` or the deadline (CLOCK_MONOTONIC ns; negative: never) passes; returns the
+ * new serial. Takes the lock. */
 uint64_t engine_core_wait_news(struct engine_core *e, uint64_t seen, int64_t deadline_ns);
 
 #endif

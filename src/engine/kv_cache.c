@@ -43,8 +43,8 @@ static void page_sizes(struct kv_cache *kv, const struct model *m) {
     }
 }
 
-/* Pages of group g when a paged group has n: a window group needs no more than its running sequences can hold, and some to
- * remember. */
+/* Pages of group g when a paged group has n: a window group needs no more than its running sequences can hold, and some
+ * to remember. */
 static int64_t group_pages(const struct kv_cache *kv, const struct kv_cache_options *opt, int g, int64_t n) {
     if (kv->groups[g].kind != CACHE_WINDOW) return n;
     const int64_t per_seq = kv->groups[g].window / opt->block_size + 2;
@@ -94,7 +94,8 @@ static enum err reserve(struct kv_cache *kv, const struct kv_cache_options *opt,
         size_t total = 0;
         for (int g = 0; g < kv->n_groups; g++) {
             size_t part;
-            if (!mem_mul_ok((size_t)kv->groups[g].n_pages, kv->page_bytes[g][t], &part) || !mem_add_ok(total, part, &total))
+            if (!mem_mul_ok((size_t)kv->groups[g].n_pages, kv->page_bytes[g][t], &part) ||
+                !mem_add_ok(total, part, &total))
                 return err_set(msg, ERR_LIMIT, "KV cache: %d pages are too many", kv->groups[g].n_pages);
         }
         const int node = pool_team_node(opt->pool, t);
@@ -109,7 +110,8 @@ static enum err reserve(struct kv_cache *kv, const struct kv_cache_options *opt,
     return ERR_OK;
 }
 
-enum err kv_cache_create(struct kv_cache *kv, struct model *m, const struct kv_cache_options *opt, struct err_msg *msg) {
+enum err kv_cache_create(struct kv_cache *kv, struct model *m, const struct kv_cache_options *opt,
+                         struct err_msg *msg) {
     *kv = (struct kv_cache){.n_groups = m->n_caches};
     if (opt->block_size < ATTN_GROUP || opt->block_size % ATTN_GROUP)
         return err_set(msg, ERR_ARG, "--block-size %d: must be a multiple of %d", opt->block_size, ATTN_GROUP);

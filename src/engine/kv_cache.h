@@ -1,5 +1,6 @@
-/* The cache's memory: one region per team, cut into pages per cache group. Page i of a group is page i on every node; KV heads are
- * spread over the teams, so each lane reads only its own node. How many pages there are follows from what the process may use.
+/* The cache's memory: one region per team, cut into pages per cache group. Page i of a group is page i on every node;
+ * KV heads are spread over the teams, so each lane reads only its own node. How many pages there are follows from what
+ * the process may use.
  *
  *     region of team t:  [group 0: page 0 | page 1 | ...][group 1: ...]
  *     page:              [layer 0: head a: K groups, V groups | head b: ... ][layer 1: ...]

@@ -1,6 +1,6 @@
-/* The model on this machine: topology, lanes, packed weights, cache, graph and plan; and one step of it. From a scheduled batch to
- * rows of logits.
- * Threads: everything by the engine thread, which becomes lane 0 of the pool. Owns: all of the above. */
+/* The model on this machine: topology, lanes, packed weights, cache, graph and plan; and one step of it. From a
+ * scheduled batch to rows of logits. Threads: everything by the engine thread, which becomes lane 0 of the pool. Owns:
+ * all of the above. */
 #ifndef ENGINE_MODEL_RUNNER_H
 #define ENGINE_MODEL_RUNNER_H
 
@@ -41,8 +41,9 @@ enum err model_runner_describe(struct model_runner *r, const struct ckpt *c, con
 
 void model_runner_close(struct model_runner *r);
 
-/* Computes the batch. Returns the logits [n, vocab]: for each item in order its rows from first_logits on. The rows may be edited
- * until the next step. watch (may be NULL) is asked between layers; NULL is returned when it gave the step up. */
+/* Computes the batch. Returns the logits [n, vocab]: for each item in order its rows from first_logits on. The rows may
+ * be edited until the next step. watch (may be NULL) is asked between layers; NULL is returned when it gave the step
+ * up. */
 float *model_runner_step(struct model_runner *r, const struct sched_batch *batch, const struct exec_watch *watch);
 
 /* Tokens per second of a prompt step, measured on page 0 of an empty cache: before the first request. */

@@ -1,6 +1,6 @@
-/* From token ids to the text that a client gets: incremental detokenizing, stop strings across token borders, and holding back what
- * may become a stop string. Runs in the client's thread, so that the engine's step never touches text.
- * Threads: one owner at a time. Owns: its buffers. */
+/* From token ids to the text that a client gets: incremental detokenizing, stop strings across token borders, and
+ * holding back what may become a stop string. Runs in the client's thread, so that the engine's step never touches
+ * text. Threads: one owner at a time. Owns: its buffers. */
 #ifndef ENGINE_OUTPUT_PROCESSOR_H
 #define ENGINE_OUTPUT_PROCESSOR_H
 

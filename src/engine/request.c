@@ -62,8 +62,8 @@ void request_unref(struct xenon_handle *h) {
     if (atomic_fetch_sub_explicit(&h->refs, 1, memory_order_acq_rel) == 1) request_free(h);
 }
 
-void request_put_logprob(struct logprob_store *st, int64_t i, float logprob, int32_t rank, const struct xenon_logprob *top,
-                         int n_top) {
+void request_put_logprob(struct logprob_store *st, int64_t i, float logprob, int32_t rank,
+                         const struct xenon_logprob *top, int n_top) {
     if (n_top > st->n_top) n_top = st->n_top;
     st->logprob[i] = logprob;
     st->rank[i] = rank;

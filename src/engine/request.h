@@ -1,9 +1,9 @@
-/* A submitted request: what xenon_handle is. The engine thread writes tokens and logprobs into memory that was taken at submission
- * and publishes how many there are; the client reads up to that number. Neither waits for the other, and a slow reader costs
- * the engine nothing: news pile up in place.
+/* A submitted request: what xenon_handle is. The engine thread writes tokens and logprobs into memory that was taken at
+ * submission and publishes how many there are; the client reads up to that number. Neither waits for the other, and a
+ * slow reader costs the engine nothing: news pile up in place.
  *
- * Threads: fields are grouped by who writes them; `published` and `finish` carry the release/acquire order. Owns: the sequence and the logprob
- * arrays, until both sides have let go. */
+ * Threads: fields are grouped by who writes them; `published` and `finish` carry the release/acquire order. Owns: the
+ * sequence and the logprob arrays, until both sides have let go. */
 #ifndef ENGINE_REQUEST_H
 #define ENGINE_REQUEST_H
 
@@ -62,7 +62,7 @@ enum err request_create(struct xenon_handle **out, struct xenon *x, struct seque
 void request_unref(struct xenon_handle *h);
 
 /* Puts entry i of a store. */
-void request_put_logprob(struct logprob_store *st, int64_t i, float logprob, int32_t rank, const struct xenon_logprob *top,
-                         int n_top);
+void request_put_logprob(struct logprob_store *st, int64_t i, float logprob, int32_t rank,
+                         const struct xenon_logprob *top, int n_top);
 
 #endif

@@ -166,7 +166,8 @@ static enum err check_request(const struct xenon *x, const struct xenon_request 
     return ERR_OK;
 }
 
-static enum err make_handle(struct xenon *x, const struct xenon_request *req, struct xenon_handle **out, struct err_msg *msg) {
+static enum err make_handle(struct xenon *x, const struct xenon_request *req, struct xenon_handle **out,
+                            struct err_msg *msg) {
     struct sequence *seq = NULL;
     const int64_t now = clock_ns();
     const uint64_t id = atomic_fetch_add_explicit(&x->next_id, 1, memory_order_relaxed);

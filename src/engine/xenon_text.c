@@ -27,8 +27,8 @@ static enum err need_tokenizer(const struct xenon *x, struct err_msg *msg) {
     return x->tok ? ERR_OK : err_set(msg, ERR_ARG, "this model has no tokenizer: send token ids");
 }
 
-int xenon_tokenize(const struct xenon *x, const char *text, size_t len, bool add_special, bool parse_special, int32_t **ids,
-                   size_t *n, struct xenon_error *err) {
+int xenon_tokenize(const struct xenon *x, const char *text, size_t len, bool add_special, bool parse_special,
+                   int32_t **ids, size_t *n, struct xenon_error *err) {
     struct token_ids t = {0};
     const unsigned flags = (add_special ? TOKENIZER_ADD_SPECIAL : 0u) | (parse_special ? TOKENIZER_PARSE_SPECIAL : 0u);
     *ids = NULL;

@@ -35,7 +35,8 @@ struct tensor *graph_add(struct graph *g, const struct op *op, enum tensor_rows 
     void *const p = arena_alloc(&g->arena, n_params);
     if (!t || !p || !mem_grow(&g->nodes, &g->cap, g->n_nodes + 1, sizeof *g->nodes)) return fail(g);
     if (n_params) memcpy(p, params, n_params);
-    *t = (struct tensor){.id = (int)g->n_nodes, .dtype = DTYPE_F32, .rows = rows, .width = width, .op = op, .params = p};
+    *t =
+        (struct tensor){.id = (int)g->n_nodes, .dtype = DTYPE_F32, .rows = rows, .width = width, .op = op, .params = p};
     t->n_src = n_src;
     for (int i = 0; i < n_src; i++) t->src[i] = src[i];
     snprintf(t->name, sizeof t->name, "%s_%d", op->name, t->id);

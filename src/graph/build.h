@@ -1,14 +1,15 @@
-/* Building a graph: the words that model files speak. Every word adds one node and returns its header; nodes run in the order in
- * which they were added. The graph is static: built once, planned once, run for every step.
+/* Building a graph: the words that model files speak. Every word adds one node and returns its header; nodes run in the
+ * order in which they were added. The graph is static: built once, planned once, run for every step.
  *
- * The first failure (no memory) is remembered; later words return a harmless header, and graph_status says so at the end.
+ * The first failure (no memory) is remembered; later words return a harmless header, and graph_status says so at the
+ * end.
  *
  * Threads: one builder. Owns: the graph owns nodes, parameters and names. */
 #ifndef GRAPH_BUILD_H
 #define GRAPH_BUILD_H
 
 #include "base/arena.h"
-#include "ops/attn.h"
+#include "ops/attn_plan.h"
 #include "ops/params.h"
 
 struct graph {
@@ -43,8 +44,10 @@ void gb_name(struct graph *g, const struct tensor *t, const char *fmt, ...) ATTR
 
 /* The words. Shapes in brackets; T = tokens of the step, R = rows whose logits are wanted. */
 struct tensor *gb_embed(struct graph *g, const struct weight *w);                                 /* [T, k] */
-struct tensor *gb_linear(struct graph *g, const struct tensor *x, const struct weight *w, const float *bias); /* [., n] */
-/* The same with the finest activations that the format has: for what goes into the cache, where its error would stay. */
+struct tensor *gb_linear(struct graph *g, const struct tensor *x, const struct weight *w,
+                         const float *bias); /* [., n] */
+/* The same with the finest activations that the format has: for what goes into the cache, where its error would stay.
+ */
 struct tensor *gb_linear_fine(struct graph *g, const struct tensor *x, const struct weight *w, const float *bias);
 struct tensor *gb_norm(struct graph *g, const struct tensor *x, const float *w, float eps);       /* as x */
 struct tensor *gb_head_norm(struct graph *g, const struct tensor *x, const float *w, float eps, int n_heads, int d);

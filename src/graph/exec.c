@@ -19,8 +19,8 @@ static bool is_layer(const struct plan_entry *e) {
     return e->before == PLAN_BARRIER_ALWAYS && e->phase == 0 && e->call->t->op == &op_attn;
 }
 
-/* Meets the others before entry e. False: the step is given up; all lanes see the same answer, since lane 0 writes it only before the
- * barrier of a layer and nobody passes the next barrier without it. */
+/* Meets the others before entry e. False: the step is given up; all lanes see the same answer, since lane 0 writes it
+ * only before the barrier of a layer and nobody passes the next barrier without it. */
 static bool meet(struct exec_job *job, const struct plan_entry *e, const struct lane *l) {
     const bool asked = job->watch && is_layer(e);
     if (asked && l->id == 0) job->given_up = job->watch->unwanted(job->watch->user);

@@ -11,8 +11,8 @@ struct exec_watch {
     void *user;
 };
 
-/* Runs one step on all lanes of the pool; the output is in plan->output_data. watch may be NULL. False: the step was given up between
- * two layers because nobody wants it any more, and there is no output. */
+/* Runs one step on all lanes of the pool; the output is in plan->output_data. watch may be NULL. False: the step was
+ * given up between two layers because nobody wants it any more, and there is no output. */
 bool exec_run(struct plan *p, const struct step *s, struct pool *pool, const struct exec_watch *watch);
 
 #endif

@@ -1,6 +1,5 @@
-/* Lowering: from the words of a model to what is executed. Puts a pack node before every linear; above level 0 the linears
- * that read the same input in the same layout share one.
- * Threads: the builder. */
+/* Lowering: from the words of a model to what is executed. Puts a pack node before every linear; above level 0 the
+ * linears that read the same input in the same layout share one. Threads: the builder. */
 #ifndef GRAPH_LOWER_H
 #define GRAPH_LOWER_H
 

@@ -45,7 +45,8 @@ struct plan {
     struct ledger *ledger; /* counts the time of steps (graph/ledger.h); NULL: not counted. Borrowed */
 };
 
-/* The graph must have been lowered for the same level and must outlive the plan. os_node: where activations live (-1: anywhere). */
+/* The graph must have been lowered for the same level and must outlive the plan. os_node: where activations live (-1:
+ * anywhere). */
 enum err plan_make(struct plan *p, const struct graph *g, const struct op_limits *lim, int level, int os_node,
                    struct err_msg *msg) ATTR_NODISCARD;
 void plan_deinit(struct plan *p);

@@ -6,12 +6,12 @@
  *     V  [16][dv]  token by token
  * of the cache element type. Positions behind the end of a sequence hold zeros.
  *
- * One numeric definition per (cache type, level): the context is cut into slices at absolute multiples of ATTN_SLICE. In a
- * slice, with s_j = scale * (one fma chain over d of q_i * k_ij): m = max s_j, l = sum exp(s_j - m), o = sum exp(s_j - m) * v_j,
- * in a fixed order of j. Slices merge in ascending order:
- *     m' = max(m, ms), l' = l*exp(m-m') + ls*exp(ms-m'), o' likewise,
- * and a slice or group that a row does not see is an exact identity. So the result of a query row depends on that row,
- * its position, and the cached rows that it sees, not on which rows or slices are computed together.
+ * One numeric definition per (cache type, level): the context is cut into slices at absolute multiples of ATTN_SLICE.
+ * In a slice, with s_j = scale * (one fma chain over d of q_i * k_ij): m = max s_j, l = sum exp(s_j - m), o = sum
+ * exp(s_j - m) * v_j, in a fixed order of j. Slices merge in ascending order: m' = max(m, ms), l' = l*exp(m-m') +
+ * ls*exp(ms-m'), o' likewise, and a slice or group that a row does not see is an exact identity. So the result of a
+ * query row depends on that row, its position, and the cached rows that it sees, not on which rows or slices are
+ * computed together.
  *
  * Threads: pure functions, any lane. */
 #ifndef KERN_ATTN_H

@@ -63,8 +63,8 @@ static enum err check_tensor(const struct ckpt_tensor *t, const struct model_wei
     if (!ok) {
         struct strbuf have = {0};
         for (int i = 0; i < t->n_dims; i++) strbuf_printf(&have, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
-        err_set(msg, ERR_FORMAT, "tensor %s: shape [%s], the configuration wants [%lld%s%.0lld]", t->name, strbuf_cstr(&have),
-                (long long)r->n, r->k ? ", " : "", (long long)r->k);
+        err_set(msg, ERR_FORMAT, "tensor %s: shape [%s], the configuration wants [%lld%s%.0lld]", t->name,
+                strbuf_cstr(&have), (long long)r->n, r->k ? ", " : "", (long long)r->k);
         strbuf_deinit(&have);
         return ERR_FORMAT;
     }

@@ -1,7 +1,7 @@
-/* From a checkpoint's tensors to packed weights on the nodes that read them. Every matrix is split over the teams; the lanes of a
- * team pack their share straight from the mapped file into their node's region, and the file's pages are dropped behind. Nothing
- * else holds a copy.
- * Threads: model_bind by the engine's opening thread (lane 0 of the pool). */
+/* From a checkpoint's tensors to packed weights on the nodes that read them. Every matrix is split over the teams; the
+ * lanes of a team pack their share straight from the mapped file into their node's region, and the file's pages are
+ * dropped behind. Nothing else holds a copy. Threads: model_bind by the engine's opening thread (lane 0 of the pool).
+ */
 #ifndef MODEL_BIND_H
 #define MODEL_BIND_H
 

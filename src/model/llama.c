@@ -1,6 +1,6 @@
-/* Llama 2, 3, 3.1, 3.2, 3.3 and what is built like them: Mistral (with a window in every layer where the configuration names
- * one), SmolLM2 (models.md 1, 12). */
-#include "model/blocks/blocks.h"
+/* Llama 2, 3, 3.1, 3.2, 3.3 and what is built like them: Mistral (with a window in every layer where the configuration
+ * names one), SmolLM2 (models.md 1, 12). */
+#include "model/blocks/block.h"
 
 static const char *const hf_names[] = {"LlamaForCausalLM", "MistralForCausalLM", NULL};
 static const char *const gguf_names[] = {"llama", NULL};

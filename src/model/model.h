@@ -1,10 +1,11 @@
-/* The contract of a model family: which configuration keys it reads, which weights it has under which names, what it caches, and its
- * forward pass, written once. Sharding, quantized storage and threads follow from the weight rows; build() never mentions them.
+/* The contract of a model family: which configuration keys it reads, which weights it has under which names, what it
+ * caches, and its forward pass, written once. Sharding, quantized storage and threads follow from the weight rows;
+ * build() never mentions them.
  *
  * A family is one file with one struct model_def and one line in registry.c.
  *
- * Threads: model_open and model_bind by one thread; immutable afterwards. Owns: a struct model owns its tables; the packed bytes belong
- * to the regions that bind made. */
+ * Threads: model_open and model_bind by one thread; immutable afterwards. Owns: a struct model owns its tables; the
+ * packed bytes belong to the regions that bind made. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -130,8 +131,8 @@ struct model {
     struct arena arena; /* names, vectors, tables */
 };
 
-/* Reads the configuration of a checkpoint: finds the family, fills hparams, declares weights and caches. Unknown architectures are
- * ERR_UNSUPPORTED with the list of known ones. */
+/* Reads the configuration of a checkpoint: finds the family, fills hparams, declares weights and caches. Unknown
+ * architectures are ERR_UNSUPPORTED with the list of known ones. */
 enum err model_open(struct model *m, const struct ckpt *c, struct err_msg *msg) ATTR_NODISCARD;
 void model_deinit(struct model *m);
 

@@ -1,5 +1,6 @@
-/* Qwen2 and Qwen2.5: Llama with biases on q, k, v; layers from max_window_layers on may have a window (models.md 2.1). */
-#include "model/blocks/blocks.h"
+/* Qwen2 and Qwen2.5: Llama with biases on q, k, v; layers from max_window_layers on may have a window (models.md 2.1).
+ */
+#include "model/blocks/block.h"
 
 static const char *const hf_names[] = {"Qwen2ForCausalLM", NULL};
 static const char *const gguf_names[] = {"qwen2", NULL};

@@ -1,5 +1,5 @@
 /* Qwen3, dense: Llama with a norm over every q and k head before the rotation and its own head size (models.md 2.2). */
-#include "model/blocks/blocks.h"
+#include "model/blocks/block.h"
 
 static const char *const hf_names[] = {"Qwen3ForCausalLM", NULL};
 static const char *const gguf_names[] = {"qwen3", NULL};

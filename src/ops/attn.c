@@ -1,4 +1,4 @@
-#include "ops/attn.h"
+#include "ops/attn_plan.h"
 
 #include "base/check.h"
 #include "base/mem.h"

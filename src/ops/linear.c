@@ -1,7 +1,7 @@
 /* linear: y = x W^T (+ b) on packed panels, and pack, which rounds and lays out x for it.
  *
- * pack splits the rows at tile boundaries; linear takes chunks of panels, each team from the panels on its own node. The
- * kernel's definition makes every output independent of the split.
+ * pack splits the rows at tile boundaries; linear takes chunks of panels, each team from the panels on its own node.
+ * The kernel's definition makes every output independent of the split.
  *
  * Fine: the matrix meets 2 m rows, first every row of x rounded to int8 (q d, which packs without loss), then what the
  * rounding left, and y is the sum of the two. Weights are read once all the same, so a decode pays next to nothing. */

@@ -1,8 +1,8 @@
-/* Operators: what graph nodes do. An operator has one or more phases; in a phase every lane does its share, and between two
- * phases of one operator all lanes meet. check runs when the plan is made, so that run cannot fail.
+/* Operators: what graph nodes do. An operator has one or more phases; in a phase every lane does its share, and between
+ * two phases of one operator all lanes meet. check runs when the plan is made, so that run cannot fail.
  *
- * How a phase splits its work says where lanes must meet between operators: OP_SPLIT_ROWS phases all give row r of a step to the
- * same lane, so a chain of them needs no barrier.
+ * How a phase splits its work says where lanes must meet between operators: OP_SPLIT_ROWS phases all give row r of a
+ * step to the same lane, so a chain of them needs no barrier.
  *
  * Threads: descriptors are immutable; run is called by every lane with the same op_call. */
 #ifndef OPS_OP_H
@@ -83,8 +83,8 @@ static inline void op_rows(const struct lane *l, int n, int *first, int *end) {
 }
 
 /* Takes the next chunk [*i, min(*i + chunk, n)) of this lane's team; false when the work is gone. */
-static inline bool op_take(const struct op_call *c, const struct lane *l, int phase, int64_t chunk, int64_t n, int64_t *i,
-                           int64_t *end) {
+static inline bool op_take(const struct op_call *c, const struct lane *l, int phase, int64_t chunk, int64_t n,
+                           int64_t *i, int64_t *end) {
     struct op_counter *const k = &c->counters[phase * l->n_teams + l->team];
     *i = atomic_fetch_add_explicit(&k->next, chunk, memory_order_relaxed);
     if (*i >= n) return false;

@@ -1,5 +1,6 @@
-/* rope_table: the angles of the step's positions, once for all layers that share them. Angles, cosines and sines in f32, as
- * the reference computes them (models.md 0.3).   rope: rotates every head of a row with its position's angles. */
+/* rope_table: the angles of the step's positions, once for all layers that share them. Angles, cosines and sines in
+ * f32, as the reference computes them (models.md 0.3).   rope: rotates every head of a row with its position's angles.
+ */
 #include "ops/params.h"
 
 #include <math.h>

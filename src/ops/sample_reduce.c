@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "ops/op.h"
 
-/* The 256th largest of the maxima of blocks is a floor under the 256 best elements: at least that many reach it, and few more in
- * practice. Rows with very many equal elements overflow a shard's candidates and are sorted out whole. */
+/* The 256th largest of the maxima of blocks is a floor under the 256 best elements: at least that many reach it, and
+ * few more in practice. Rows with very many equal elements overflow a shard's candidates and are sorted out whole. */
 enum { SHARD = 16384, BLOCK = 64, CANDIDATES = 1024 };
 
 struct shard {

@@ -1,6 +1,6 @@
-/* Reduction of logits rows on the lanes: what the sampler needs to know of a row of the vocabulary, without reading it again. A row
- * is cut into shards of a fixed size; partial results combine in shard order, so they do not depend on the lanes.
- * Threads: sample_reduce_run by the engine thread; the rest by its lanes. Owns: the scratch. */
+/* Reduction of logits rows on the lanes: what the sampler needs to know of a row of the vocabulary, without reading it
+ * again. A row is cut into shards of a fixed size; partial results combine in shard order, so they do not depend on the
+ * lanes. Threads: sample_reduce_run by the engine thread; the rest by its lanes. Owns: the scratch. */
 #ifndef OPS_SAMPLE_REDUCE_H
 #define OPS_SAMPLE_REDUCE_H
 

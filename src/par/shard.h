@@ -1,6 +1,6 @@
-/* How one axis of a weight or a cache is split over parts (the teams of this machine; hosts later). Splits are contiguous, in whole
- * quanta (a head, a panel), as even as they come, and need no power of two; parts without a quantum are empty.
- * Threads: pure. */
+/* How one axis of a weight or a cache is split over parts (the teams of this machine; hosts later). Splits are
+ * contiguous, in whole quanta (a head, a panel), as even as they come, and need no power of two; parts without a
+ * quantum are empty. Threads: pure. */
 #ifndef PAR_SHARD_H
 #define PAR_SHARD_H
 

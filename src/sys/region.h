@@ -20,7 +20,8 @@ struct region {
 };
 
 /* Reserves size bytes (rounded up); nothing is touched yet. what: for messages, "weights". */
-enum err region_create(struct region *r, const char *what, int os_node, size_t size, struct err_msg *msg) ATTR_NODISCARD;
+enum err region_create(struct region *r, const char *what, int os_node, size_t size,
+                       struct err_msg *msg) ATTR_NODISCARD;
 void region_destroy(struct region *r);
 
 /* size bytes aligned to align (a power of two); NULL when the region is full. Contents are zero. */

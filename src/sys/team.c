@@ -23,7 +23,6 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,6 +34,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "sys/region.h"
+#include "sys/thread.h"
 
 enum {
     FAN_IN = 8,
@@ -298,23 +298,14 @@ static void assign_cpus(struct pool *p, const struct topology *t) {
 }
 
 static enum err start_workers(struct pool *p, struct err_msg *msg) {
-    sigset_t all, old;
-    int rc = 0;
-    /* Signals are for the threads that expect them; workers inherit a full mask. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    for (int i = 1; i < p->n_lanes && rc == 0; i++) {
-        rc = pthread_create(&p->lanes[i]->thread, NULL, worker, p->lanes[i]);
-        if (rc != 0) break;
+    for (int i = 1; i < p->n_lanes; i++) {
         char name[16]; /* the kernel's limit, of which "lane 4095" stays short */
         snprintf(name, sizeof name, "lane %u", (unsigned)i % LANES_MAX);
-        (void)pthread_setname_np(p->lanes[i]->thread, name);
+        const enum err e = thread_start(&p->lanes[i]->thread, name, worker, p->lanes[i], msg);
+        if (e) return err_prefix(msg, e, "%d of %d lanes run; use fewer threads", i, p->n_lanes);
         p->n_started++;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (rc == 0) return ERR_OK;
-    return err_set(msg, ERR_NOMEM, "cannot start worker thread %d of %d: %s; lower the number of threads or raise the "
-                   "process limit (ulimit -u)", p->n_started + 1, p->n_lanes - 1, strerror(rc));
+    return ERR_OK;
 }
 
 static int64_t spin_budget_ns(const struct topology *t, const struct pool_options *opt) {

@@ -8,7 +8,8 @@
 #include "base/err.h"
 
 /* Starts fn(arg). name: up to 15 characters, seen in top and gdb. */
-enum err thread_start(pthread_t *out, const char *name, void *(*fn)(void *), void *arg, struct err_msg *msg) ATTR_NODISCARD;
+enum err thread_start(pthread_t *out, const char *name, void *(*fn)(void *), void *arg,
+                      struct err_msg *msg) ATTR_NODISCARD;
 
 void thread_join(pthread_t t);
 

@@ -28,9 +28,9 @@ struct step {
     const int32_t *logit_rows; /* [n_logits] batch rows, ascending */
 };
 
-/* Where one layer's keys and values are. KV heads are spread over the teams; team t holds heads head0[t] .. head0[t+1]-1.
- * A page of team t starts at base[t] + page * page_stride[t]; in it come, per layer of the group and head of
- * the team, the K groups and then the V groups of kern/attn.h. */
+/* Where one layer's keys and values are. KV heads are spread over the teams; team t holds heads head0[t] ..
+ * head0[t+1]-1. A page of team t starts at base[t] + page * page_stride[t]; in it come, per layer of the group and head
+ * of the team, the K groups and then the V groups of kern/attn.h. */
 struct paged_layer {
     int group;                 /* cache group: index into step_seq.pages */
     int layer_in_group;

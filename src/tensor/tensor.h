@@ -1,7 +1,7 @@
-/* The header of a value in the graph: what it is, how it is made, and, once the plan has placed it, where its bytes are. An
- * activation is a matrix of f32 rows; the number of rows belongs to the step, the width to the header. Only graph/
- * makes tensors and only ops/ looks behind `op` and `params`.
- * Threads: built by one thread, then immutable. Owns: nothing; the graph's arena does. */
+/* The header of a value in the graph: what it is, how it is made, and, once the plan has placed it, where its bytes
+ * are. An activation is a matrix of f32 rows; the number of rows belongs to the step, the width to the header. Only
+ * graph/ makes tensors and only ops/ looks behind `op` and `params`. Threads: built by one thread, then immutable.
+ * Owns: nothing; the graph's arena does. */
 #ifndef TENSOR_TENSOR_H
 #define TENSOR_TENSOR_H
 

@@ -118,7 +118,8 @@ static void test_open(void **state) {
         fail_open(&opt, n, &s);
     assert_int_equal(count_entries("/proc/self/fd"), n_files);
     assert_int_equal(count_entries("/proc/self/task"), n_threads);
-    assert_true(count_maps() < n_maps + 32);               /* the C library's own arenas */
+    /* The C library's own arenas may come; the memory of a sanitizer grows with every thread. */
+    if (!api_client_is_slow()) assert_true(count_maps() < n_maps + 32);
     print_message("%s: %d of %lld allocations failed with their error, %d more without harm\n", (const char *)*state,
                   s.n_failed, (long long)n_allocs, s.n_survived);
     assert_true(s.n_survived <= 24 && s.n_failed > 100);

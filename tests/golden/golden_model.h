@@ -1,8 +1,7 @@
-/* Runs a golden checkpoint through the model runner without a scheduler: rows go through the real graph, plan, lanes and cache, and
- * every named value can be read back at level 0.
- * Threads: one. Owns: what golden_model_open made. */
-#ifndef TESTS_GOLDEN_MODEL_H
-#define TESTS_GOLDEN_MODEL_H
+/* Runs a golden checkpoint through the model runner without a scheduler: rows go through the real graph, plan, lanes
+ * and cache, and every named value can be read back at level 0. Threads: one. Owns: what golden_model_open made. */
+#ifndef TESTS_GOLDEN_GOLDEN_MODEL_H
+#define TESTS_GOLDEN_GOLDEN_MODEL_H
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +19,8 @@ struct golden_model {
     struct golden_file expected; /* expected.safetensors */
 };
 
-/* Opens folder/file of golden/models ("": the folder itself) with f32 everywhere; skips the test when the data is absent. */
+/* Opens folder/file of golden/models ("": the folder itself) with f32 everywhere; skips the test when the data is
+ * absent. */
 void golden_model_open(struct golden_model *g, const char *folder, const char *file, const struct xenon_options *opt);
 void golden_model_close(struct golden_model *g);
 

@@ -1,5 +1,6 @@
-/* Every built architecture against the reference: hidden state after every layer, logits of the prompt and of the decode rows,
- * within bounds that follow from the folder's own noise; for the folder and, where there is one, its GGUF file. */
+/* Every built architecture against the reference: hidden state after every layer, logits of the prompt and of the
+ * decode rows, within bounds that follow from the folder's own noise; for the folder and, where there is one, its GGUF
+ * file. */
 #include "golden_model.h"
 
 #include <math.h>
@@ -36,7 +37,8 @@ static void check_hidden(const struct golden_model *g, int64_t rows) {
 
 static void run(const char *folder, const char *file, int level) {
     struct golden_model g;
-    const struct xenon_options opt = {.level = level + 1, .max_num_batched_tokens = 128, .max_num_seqs = 4, .num_kv_blocks = 12};
+    const struct xenon_options opt = {
+        .level = level + 1, .max_num_batched_tokens = 128, .max_num_seqs = 4, .num_kv_blocks = 12};
     golden_model_open(&g, folder, file, &opt);
     const struct ckpt_tensor *const ids = golden_tensor(&g.expected, "input_ids");
     const struct ckpt_tensor *const logits = golden_tensor(&g.expected, "logits");

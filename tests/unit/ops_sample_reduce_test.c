@@ -1,4 +1,5 @@
-/* The reduction on the lanes against the sampler's own plain one: the best entries, their order, sums and maxima, for every lane count. */
+/* The reduction on the lanes against the sampler's own plain one: the best entries, their order, sums and maxima, for
+ * every lane count. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

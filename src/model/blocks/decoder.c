@@ -1,4 +1,4 @@
-#include "model/blocks/blocks.h"
+#include "model/blocks/block.h"
 
 #include <string.h>
 
@@ -6,7 +6,8 @@ enum err block_check_act(const struct conf *c, const char *act, struct err_msg *
     const char *have = act;
     conf_str(c, "hidden_act", &have, NULL);
     if (strcmp(have, act) == 0) return ERR_OK;
-    return err_set(msg, ERR_UNSUPPORTED, "%s: hidden_act \"%.32s\"; this family has only %s", conf_source(c), have, act);
+    return err_set(msg, ERR_UNSUPPORTED, "%s: hidden_act \"%.32s\"; this family has only %s", conf_source(c), have,
+                   act);
 }
 
 enum err block_ends_weights(struct model *m, struct err_msg *msg) {

@@ -1,5 +1,6 @@
-/* Rotary frequencies and their scaling rules (models.md 0.3; Llama 3.1 model card for llama3, Peng et al. 2023 for YaRN). */
-#include "model/blocks/blocks.h"
+/* Rotary frequencies and their scaling rules (models.md 0.3; Llama 3.1 model card for llama3, Peng et al. 2023 for
+ * YaRN). */
+#include "model/blocks/block.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -78,8 +79,8 @@ enum err block_rope_conf(struct model *m, const struct conf *c, struct err_msg *
     if (!m->gguf && conf_type(c, "rope_parameters") == CONF_OBJECT) TRY(read_hf(r, c, "rope_parameters", msg));
     if (r->original_max <= 0) r->original_max = m->h.max_position;
     if (r->r < 2 || r->r % 2 || r->r > m->h.head_dim)
-        return err_set(msg, ERR_FORMAT, "%s: %lld rotary elements do not fit a head of %lld", conf_source(c), (long long)r->r,
-                       (long long)m->h.head_dim);
+        return err_set(msg, ERR_FORMAT, "%s: %lld rotary elements do not fit a head of %lld", conf_source(c),
+                       (long long)r->r, (long long)m->h.head_dim);
     if (!(r->theta > 0) || !(r->factor > 0))
         return err_set(msg, ERR_FORMAT, "%s: rope theta and factor must be positive", conf_source(c));
     return ERR_OK;

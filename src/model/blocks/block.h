@@ -1,7 +1,7 @@
-/* The blocks that families share: each declares its weights and builds its part of the graph from the model's hyper-parameters.
- * Threads: the builder. */
-#ifndef MODEL_BLOCKS_H
-#define MODEL_BLOCKS_H
+/* The blocks that families share: each declares its weights and builds its part of the graph from the model's
+ * hyper-parameters. Threads: the builder. */
+#ifndef MODEL_BLOCKS_BLOCK_H
+#define MODEL_BLOCKS_BLOCK_H
 
 #include "model/model.h"
 
@@ -43,16 +43,16 @@ struct tensor *block_gqa(struct graph *g, const struct model *m, int layer, cons
 enum err block_mlp_weights(struct model *m, int layer, struct err_msg *msg) ATTR_NODISCARD;
 struct tensor *block_mlp(struct graph *g, const struct model *m, int layer, const struct tensor *x);
 
-/* Standard decoder layers: x += attn(norm x); x += mlp(norm x), with "hidden_<l>" names, then the ends. Families that are nothing
- * else use these two as their weights() and build(). */
+/* Standard decoder layers: x += attn(norm x); x += mlp(norm x), with "hidden_<l>" names, then the ends. Families that
+ * are nothing else use these two as their weights() and build(). */
 enum err block_decoder_weights(struct model *m, struct err_msg *msg) ATTR_NODISCARD;
 void block_decoder_build(struct graph *g, const struct model *m);
 
 /* The rope parameters of the configuration, HF (rope_scaling or rope_parameters) and GGUF, into m->h.rope. */
 enum err block_rope_conf(struct model *m, const struct conf *c, struct err_msg *msg) ATTR_NODISCARD;
 
-/* Frequencies f_i after the scaling rule into freq[r/2]; divisor [r/2] (GGUF rope_freqs.weight) divides them, or NULL. Returns the
- * factor of cos and sin (YaRN's, else 1). */
+/* Frequencies f_i after the scaling rule into freq[r/2]; divisor [r/2] (GGUF rope_freqs.weight) divides them, or NULL.
+ * Returns the factor of cos and sin (YaRN's, else 1). */
 float block_rope_freqs(const struct model_rope *rope, const float *divisor, float *freq);
 
 #endif

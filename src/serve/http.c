@@ -21,6 +21,7 @@
 
 enum {
     READ_MAX = 64 * 1024,  /* input held per connection besides a body */
+    NOTSENT_BYTES = 64 * 1024, /* output that the kernel takes before it is sent */
     DRAINED = 16 * 1024,   /* output below this wakes on_drained */
     LINGER_S = 3,          /* how long a closing connection reads on, so that its reply is not lost to a reset */
     BODIES_MAX = 16,       /* bodies of the largest size that may be in memory together */
@@ -480,8 +481,10 @@ static struct http_conn *conn_create(struct http *h, evutil_socket_t fd) {
 static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *sa, int len, void *arg) {
     struct http *const h = arg;
     (void)l, (void)sa, (void)len;
-    const int on = 1;
+    const int on = 1, notsent = NOTSENT_BYTES;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    /* What a slow reader has not taken waits here, where it is counted, and not in megabytes of the kernel's. */
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &notsent, sizeof notsent);
     struct http_conn *const c = h->n_conns < h->opt.max_connections ? conn_create(h, fd) : NULL;
     if (!c) {
         static const char busy[] =

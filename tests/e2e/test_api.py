@@ -193,7 +193,7 @@ def test_null_means_absent(server):
                                "response_format", "logprobs", "top_logprobs", "tool_choice", "user", "stream", "top_k", "min_p")}
     plain = server.chat(temperature=0, max_tokens=4)
     assert server.chat(**{**nulls, "max_tokens": 4, "temperature": 0}).json()["choices"] == plain.json()["choices"]
-    assert server.chat(**nulls).status == 200
+    assert server.chat(**{**nulls, "stop": ["e", "a"]}).status == 200  # soon there: without max_tokens an answer may be long
 
 
 def test_harmless_fields(server):

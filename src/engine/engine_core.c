@@ -12,16 +12,32 @@ enum { DEFAULT_MAX_QUEUE = 4096, STEP_MS = 250, BUDGET_MIN = 64 };
 
 /* ---- Opening, in the engine thread ---- */
 
-/* Tokens of a step: what the machine computes in STEP_MS, unless the user said. */
+/* Tokens that the machine computes in STEP_MS at this rate. */
+static int64_t tokens_for_step(double tokens_per_s) {
+    const double tokens = tokens_per_s * STEP_MS / 1000.0;
+    return tokens < BUDGET_MIN ? BUDGET_MIN : tokens > INT32_MAX ? INT32_MAX : (int64_t)tokens / 16 * 16;
+}
+
+/* The largest step: what the user said, else what the machine computes in STEP_MS or a full batch of decodes needs. */
 static int token_budget(struct engine_core *e, const struct xenon_options *opt) {
     const int most = e->runner.max_num_batched_tokens;
     e->prefill_rate = model_runner_measure_prefill(&e->runner);
     if (opt->max_num_batched_tokens > 0) return most;
-    const double tokens = e->prefill_rate * STEP_MS / 1000.0;
-    int n = tokens > most ? most : (int)tokens / 16 * 16;
-    if (n < BUDGET_MIN) n = BUDGET_MIN;
-    if (n < e->runner.max_num_seqs) n = e->runner.max_num_seqs;
-    return n < most ? n : most;
+    e->step_tokens = tokens_for_step(e->prefill_rate);
+    const int64_t n = e->step_tokens > e->runner.max_num_seqs ? e->step_tokens : e->runner.max_num_seqs;
+    return n < most ? (int)n : most;
+}
+
+/* Steps with prompt tokens cost more the longer the context: the next ones follow what this one took, down at once and
+ * up in quarters. A budget that the user set stays. Which tokens share a step changes no result. */
+static void adapt_step(struct engine_core *e, int64_t step_ns) {
+    const int64_t n_prompt = e->batch.n_tokens - e->batch.n_decodes;
+    if (e->step_tokens == 0 || n_prompt < BUDGET_MIN / 2 || step_ns <= 0) return;
+    const int64_t wanted = tokens_for_step((double)e->batch.n_tokens * 1e9 / (double)step_ns);
+    if (wanted < e->step_tokens) e->step_tokens = wanted;
+    else if (wanted > e->step_tokens) e->step_tokens += (wanted - e->step_tokens + 3) / 4;
+    if (e->step_tokens > e->budget) e->step_tokens = e->budget;
+    scheduler_limit_step(e->scheduler, e->step_tokens);
 }
 
 static enum err open_scheduler(struct engine_core *e, const struct xenon_options *opt, struct err_msg *msg) {
@@ -42,6 +58,7 @@ static enum err open_scheduler(struct engine_core *e, const struct xenon_options
                                             .eos_ids = e->eos_ids,
                                             .n_eos = e->n_eos};
     TRY(scheduler_create(&e->scheduler, &config, e->blocks, msg));
+    if (e->step_tokens > 0) scheduler_limit_step(e->scheduler, e->step_tokens);
     return batch_sampler_create(&e->sampler, &r->kern, r->pool, r->model.h.vocab, r->max_num_batched_tokens,
                                 r->max_num_seqs, msg);
 }
@@ -196,6 +213,7 @@ static bool run_step(struct engine_core *e) {
     drain_finished(e);
     e->steps++;
     e->step_seconds += (double)(now - start) * 1e-9;
+    if (logits) adapt_step(e, now - start);
     announce(e);
     return true;
 }

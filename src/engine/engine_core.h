@@ -49,6 +49,7 @@ struct engine_core {
     struct xenon_handle *active;     /* requests that are not finished */
     int64_t max_fit;                 /* longest sequence that fits the cache */
     int max_queue, budget;
+    int64_t step_tokens;             /* tokens of a step that lasts as long as it should; 0: the user's budget */
     double prefill_rate;             /* tokens/s */
     int64_t steps;
     double step_seconds;

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 
 /* Prompts that may be half computed at a time: more would share the budget into crumbs and hold pages for long. */
-enum { PARTIAL_MAX = 4, SHARE_MIN = 64 };
+enum { PARTIAL_MAX = 4, SHARE_MIN = 64, PROMPT_MIN = 16 };
 
 static const int64_t aging_ns_default = 10000000000;
 
@@ -23,6 +23,7 @@ struct scheduler {
     struct seq_list finished;
     struct sched_item *items; /* [max_num_seqs] */
     int n_items, n_decodes;
+    int64_t step_limit;   /* tokens of a step, below the configured budget */
     bool in_flight;       /* between schedule and commit */
     bool prompts_starved; /* decodes took the whole budget of the last step while prompt work waited */
     int64_t turn_key;     /* the decode served last when not all could be: the next step goes on behind it */
@@ -92,6 +93,7 @@ enum err scheduler_create(struct scheduler **out, const struct scheduler_config 
     if (!s) return err_set(msg, ERR_NOMEM, "no memory for the scheduler");
     s->config = *config;
     s->bm = bm;
+    s->step_limit = config->max_num_batched_tokens;
     if (s->config.aging_ns == 0) s->config.aging_ns = aging_ns_default;
     s->items = mem_calloc((size_t)config->max_num_seqs, sizeof *s->items);
     s->eos_ids = mem_calloc((size_t)config->n_eos + 1, sizeof *s->eos_ids);
@@ -429,12 +431,18 @@ static void plan_mixed(struct scheduler *s) {
     if (s->n_items == 0) plan_decodes(s, all);
 }
 
+void scheduler_limit_step(struct scheduler *s, int64_t n_tokens) {
+    s->step_limit = max_i64(n_tokens, 1);
+}
+
 void scheduler_schedule(struct scheduler *s, int64_t now_ns, struct sched_batch *out) {
     CHECK(!s->in_flight);
     end_late(s, &s->waiting, now_ns);
     end_late(s, &s->running, now_ns);
     s->n_items = s->n_decodes = 0;
-    s->budget = s->config.max_num_batched_tokens;
+    const int64_t decodes = (int64_t)s->running.n * (1 + s->config.n_draft);
+    s->budget = min_i64(s->config.max_num_batched_tokens,
+                        max_i64(s->step_limit, decodes + max_i64(s->config.chunk_grid, PROMPT_MIN)));
     s->no_admission = false;
     if (s->config.policy == XENON_POLICY_PREFILL_FIRST) {
         plan_prompts(s);

@@ -102,6 +102,11 @@ void scheduler_abort_all(struct scheduler *s);
  * Never allocates. */
 void scheduler_schedule(struct scheduler *s, int64_t now_ns, struct sched_batch *out);
 
+/* Lowers the token budget of the steps to come, so that they last as long as they should: at least 1, at most
+ * config.max_num_batched_tokens count; the budget never falls below what running sequences decode and a little for
+ * prompts. */
+void scheduler_limit_step(struct scheduler *s, int64_t n_tokens);
+
 /* Takes the results of the scheduled batch, results[n_items]: advances n_computed, appends tokens up to the one that
  * ends the sequence, publishes full pages. A sequence ends by, in this order: EOS (unless ignore_eos), a stop id
  * (both only from min_tokens on), max_tokens or max_model_len. Ended sequences move to the finished list. Never

@@ -21,7 +21,7 @@
 
 enum {
     READ_MAX = 64 * 1024,  /* input held per connection besides a body */
-    NOTSENT_BYTES = 64 * 1024, /* output that the kernel takes before it is sent */
+    NOTSENT_BYTES = 65536, /* output that the kernel takes before it is sent */
     DRAINED = 16 * 1024,   /* output below this wakes on_drained */
     LINGER_S = 3,          /* how long a closing connection reads on, so that its reply is not lost to a reset */
     BODIES_MAX = 16,       /* bodies of the largest size that may be in memory together */

@@ -145,6 +145,12 @@ static enum err make_regions(struct binder *b, struct err_msg *msg) {
             if (!mem_add_ok(total, weight_team_bytes(b->mats[i].w, t), &total))
                 return err_set(msg, ERR_FORMAT, "weights: sizes overflow");
         const int node = pool_team_node(b->opt->pool, t);
+        const int64_t available = topology_available(b->opt->topology, node);
+        if (total > (size_t)available)
+            return err_set(msg, ERR_NOMEM,
+                           "weights: %.1f GiB are needed on node %d, %.1f GiB are free; use a smaller model, a smaller "
+                           "format (--quantize q4_0), or free memory",
+                           (double)total / (1 << 30), node, (double)available / (1 << 30));
         struct region *const r = &b->out->regions[t];
         TRY(region_create(r, "weights", b->opt->topology->nodes[node].os_index, total, msg));
         b->out->n_regions = t + 1;

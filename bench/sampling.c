@@ -1,5 +1,6 @@
-/* Time of a step's sampling: 32 rows of a vocabulary of 151,936, reduced on the lanes and drawn, for several settings. Beside it the
- * time that reading the same rows once takes. Prints medians; run it on a machine that does nothing else. */
+/* Time of a step's sampling: 32 rows of a vocabulary of 151,936, reduced on the lanes and drawn, for several settings.
+ * Beside it the time that reading the same rows once takes. Prints medians; run it on a machine that does nothing else.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -80,12 +81,18 @@ int main(void) {
     for (int i = 0; i < ROWS; i++) fill(rows + (int64_t)i * VOCAB, (uint64_t)i);
     xenon_sampling_default(&sampling);
     for (int i = 0; i < ROWS; i++) {
-        const struct sequence_spec spec = {.prompt = prompt, .n_prompt = 1, .sampling = &sampling, .seed = (uint64_t)i + 1,
-                                           .max_model_len = 64, .n_groups = 1, .block_size = 16};
+        const struct sequence_spec spec = {.prompt = prompt,
+                                           .n_prompt = 1,
+                                           .sampling = &sampling,
+                                           .seed = (uint64_t)i + 1,
+                                           .max_model_len = 64,
+                                           .n_groups = 1,
+                                           .block_size = 16};
         if (sequence_create(&seqs[i], &spec, &msg)) return fail(&msg);
         sequence_append(seqs[i], 2);
     }
-    printf("%s, %s, %d lanes: %d rows of %d\n", cpu_model_name(), cpu_level_name(kern.level), pool_n_lanes(pool), ROWS, VOCAB);
+    printf("%s, %s, %d lanes: %d rows of %d\n", cpu_model_name(), cpu_level_name(kern.level), pool_n_lanes(pool), ROWS,
+           VOCAB);
     for (size_t i = 0; i < N_ELEMENTS(settings); i++) measure(&s, seqs, rows, logits, i);
     for (int i = 0; i < ROWS; i++) sequence_destroy(seqs[i]);
     batch_sampler_destroy(&s);

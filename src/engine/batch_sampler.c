@@ -15,11 +15,12 @@ enum err batch_sampler_create(struct batch_sampler *s, const struct kern *kern, 
     s->edited = mem_calloc((size_t)max_seqs, sizeof *s->edited);
     s->edited_item = mem_calloc((size_t)max_seqs, sizeof *s->edited_item);
     s->counts = mem_calloc((size_t)n_vocab, sizeof *s->counts);
-    s->ids = mem_calloc((size_t)n_vocab, sizeof *s->ids);
+    s->ids = mem_calloc((size_t)n_vocab * (size_t)pool_n_lanes(pool), sizeof *s->ids);
+    s->draws = mem_calloc((size_t)max_seqs, sizeof *s->draws);
     s->tokens = mem_calloc((size_t)max_seqs, sizeof *s->tokens);
     s->results = mem_calloc((size_t)max_seqs, sizeof *s->results);
     enum err e = ERR_NOMEM;
-    if (!s->rows || !s->edited || !s->edited_item || !s->counts || !s->ids || !s->tokens || !s->results)
+    if (!s->rows || !s->edited || !s->edited_item || !s->counts || !s->ids || !s->draws || !s->tokens || !s->results)
         err_set(msg, e, "sampler: memory ran out");
     else e = sample_reduce_create(&s->reduce, kern, n_vocab, max_rows, msg);
     const size_t copies = (size_t)max_seqs * (size_t)n_vocab * sizeof(float);
@@ -36,6 +37,7 @@ void batch_sampler_destroy(struct batch_sampler *s) {
     mem_free(s->edited_item);
     mem_free(s->counts);
     mem_free(s->ids);
+    mem_free(s->draws);
     mem_free(s->tokens);
     mem_free(s->results);
     *s = (struct batch_sampler){0};
@@ -97,22 +99,72 @@ static void put_logprob(const struct batch_sampler *s, const struct sample_row *
     request_put_logprob(store, at, lp, rank, top, n_top);
 }
 
-/* Draws item i from `from`; raw is the row before edits. */
-static void sample_item(struct batch_sampler *s, const struct sched_item *it, int i, const struct sample_row *raw,
-                        const struct sample_row *from) {
+static void draw_item(const struct batch_sampler *s, int i, int32_t *ids) {
+    const struct draw_row *const r = &s->draws[i];
+    const struct sequence *const seq = s->batch->items[i].seq;
+    if (!r->raw) return;
+    const struct sampler_input in = input_of(s, r->from, r->raw->finite && r->from->finite);
+    s->tokens[i] = sampler_draw(&in, &seq->sampling, (uint64_t)seq->n_tokens, ids);
+}
+
+static void draw_lane(const struct lane *l, void *arg) {
+    struct batch_sampler *const s = arg;
+    int32_t *const ids = s->ids + (int64_t)l->id * s->n_vocab;
+    for (;;) {
+        const int64_t i = atomic_fetch_add_explicit(&s->next.next, 1, memory_order_relaxed);
+        if (i >= s->batch->n_items) return;
+        draw_item(s, (int)i, ids);
+    }
+}
+
+/* Draws every item that samples. A draw may have to read its whole row, so lanes share them; a step of greedy ones is
+ * not worth waking anybody. */
+static void draw_all(struct batch_sampler *s, const struct sched_batch *batch) {
+    bool greedy = true;
+    s->batch = batch;
+    for (int i = 0; i < batch->n_items; i++)
+        if (s->draws[i].raw && batch->items[i].seq->sampling.temperature > 0) greedy = false;
+    atomic_store_explicit(&s->next.next, 0, memory_order_relaxed);
+    if (!greedy) pool_run(s->pool, draw_lane, s);
+    for (int i = 0; greedy && i < batch->n_items; i++) draw_item(s, i, s->ids);
+}
+
+/* Finds the row of every item that samples, and gives out the prompt's logprobs on the way. */
+static void sort_rows(struct batch_sampler *s, const struct sched_batch *batch, int n_edited) {
+    int row = 0, edited = 0;
+    for (int i = 0; i < batch->n_items; i++) {
+        const struct sched_item *const it = &batch->items[i];
+        struct xenon_handle *const h = it->seq->user;
+        s->results[i] = (struct sched_result){0};
+        s->draws[i] = (struct draw_row){0};
+        for (int j = it->first_logits; j < it->n_tokens; j++, row++) {
+            const struct sample_row *const r = &s->rows[row];
+            const int64_t next = it->first + j + 1;
+            if (it->samples && j == it->n_tokens - 1) {
+                const bool edits = edited < n_edited && s->edited_item[edited] == i;
+                s->draws[i] = (struct draw_row){r, edits ? &s->edited[edited++] : r};
+            } else if (next < it->seq->n_prompt && r->finite) {
+                put_logprob(s, r, &h->prompt, next, it->seq->tokens[next]);
+            } else if (!r->finite) {
+                s->results[i].failed = true;
+            }
+        }
+    }
+}
+
+/* What was drawn becomes item i's result. */
+static void take_item(struct batch_sampler *s, const struct sched_item *it, int i) {
     struct xenon_handle *const h = it->seq->user;
-    const struct sampler_input in = input_of(s, from, raw->finite && from->finite);
-    const int32_t id = sampler_draw(&in, &it->seq->sampling, (uint64_t)it->seq->n_tokens, s->ids);
-    s->tokens[i] = id;
-    s->results[i].failed = id < 0;
+    if (!s->draws[i].raw) return;
+    s->results[i].failed = s->results[i].failed || s->tokens[i] < 0;
     s->results[i].ids = &s->tokens[i];
     s->results[i].n_ids = 1;
-    if (id >= 0 && it->seq->sampling.logprobs >= 0)
-        put_logprob(s, raw, &h->out, it->seq->n_tokens - it->seq->n_prompt, id);
+    if (s->tokens[i] >= 0 && it->seq->sampling.logprobs >= 0)
+        put_logprob(s, s->draws[i].raw, &h->out, it->seq->n_tokens - it->seq->n_prompt, s->tokens[i]);
 }
 
 struct sched_result *batch_sampler_run(struct batch_sampler *s, const struct sched_batch *batch, float *logits) {
-    int n_edited, row = 0, edited = 0;
+    int n_edited;
     const int n = plan_rows(s, batch, logits, &n_edited);
     CHECK(n <= s->max_rows && n_edited <= s->max_seqs);
     sample_reduce_run(s->reduce, s->pool, s->rows, n);
@@ -121,23 +173,9 @@ struct sched_result *batch_sampler_run(struct batch_sampler *s, const struct sch
         sampler_edit(batch->items[s->edited_item[e]].seq, s->eos_ids, s->n_eos, edit, s->n_vocab, s->counts);
     }
     sample_reduce_run(s->reduce, s->pool, s->edited, n_edited);
-    for (int i = 0; i < batch->n_items; i++) {
-        const struct sched_item *const it = &batch->items[i];
-        struct xenon_handle *const h = it->seq->user;
-        s->results[i] = (struct sched_result){0};
-        for (int j = it->first_logits; j < it->n_tokens; j++, row++) {
-            const struct sample_row *const r = &s->rows[row];
-            const int64_t next = it->first + j + 1;
-            if (it->samples && j == it->n_tokens - 1) {
-                const bool edits = edited < n_edited && s->edited_item[edited] == i;
-                sample_item(s, it, i, r, edits ? &s->edited[edited++] : r);
-            } else if (next < it->seq->n_prompt && r->finite) {
-                put_logprob(s, r, &h->prompt, next, it->seq->tokens[next]);
-            } else if (!r->finite) {
-                s->results[i].failed = true;
-            }
-        }
-    }
+    sort_rows(s, batch, n_edited);
+    draw_all(s, batch);
+    for (int i = 0; i < batch->n_items; i++) take_item(s, &batch->items[i], i);
     return s->results;
 }
 

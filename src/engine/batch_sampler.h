@@ -6,8 +6,14 @@
 
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "ops/op.h"
 #include "ops/sample_reduce.h"
 #include "sys/region.h"
+
+/* The row of an item that samples: before its edits, and as it is drawn from. raw NULL: the item does not sample. */
+struct draw_row {
+    const struct sample_row *raw, *from;
+};
 
 struct batch_sampler {
     struct sample_reduce *reduce;
@@ -20,7 +26,11 @@ struct batch_sampler {
     struct sample_row *edited;    /* [max_seqs] */
     int32_t *edited_item;         /* [max_seqs] */
     struct region copies;         /* [max_seqs, n_vocab] raw rows of edited ones */
-    int32_t *counts, *ids;        /* [n_vocab] */
+    int32_t *counts;              /* [n_vocab] */
+    int32_t *ids;                 /* [lanes, n_vocab] */
+    struct draw_row *draws;       /* [max_seqs] what item i is drawn from */
+    const struct sched_batch *batch; /* being drawn */
+    struct op_counter next;       /* lanes take items from it */
     int32_t *tokens;              /* [max_seqs] */
     struct sched_result *results; /* [max_seqs] */
 };

@@ -53,7 +53,7 @@ static enum err pick(struct jinja_run *r, const struct jinja_value *in, const st
     if (args->n_pos < skip) return jinja_run_fail(r, "Missing parameter for attribute name");
     const bool tested = args->n_pos > skip;
     struct jinja_args rest = *args;
-    rest.pos += skip + tested;
+    if (skip + tested > 0) rest.pos += skip + tested; /* no arguments: no array */
     rest.n_pos -= skip + tested;
     TRY(jinja_value_iterate(r, in, &items, &n));
     TRY(jinja_value_list(r, JINJA_SEQ_GENERATOR, 0, out));

@@ -142,6 +142,7 @@ static enum err fn_raise(struct jinja_run *r, const struct jinja_args *args, str
     const struct jinja_value *p[JINJA_ARGS_MAX];
     TRY(jinja_args_bind(r, args, "raise_exception", "message", p));
     TRY(jinja_repr_to_str(r, p[0], out));
+    if (out->len == 0 || out->s[0] == '\0') return jinja_run_fail(r, "raise_exception without a message");
     return err_set(r->msg, ERR_ARG, "%.*s", out->len > 470 ? 470 : (int)out->len, out->s);
 }
 

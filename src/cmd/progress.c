@@ -24,6 +24,12 @@ static void print_total(const struct progress *p, int64_t total) {
     else fprintf(stderr, "%.2f GiB", (double)total / (1 << 30));
 }
 
+/* ", 512 MB/s": what has come so far over the time it took. */
+static void print_rate(const struct progress *p, int64_t done, int64_t now) {
+    const double seconds = (double)(now - p->start_ns) * 1e-9;
+    if (!p->items && seconds > 0 && done > 0) fprintf(stderr, ", %.0f MB/s", (double)done / seconds * 1e-6);
+}
+
 static void draw_bar(struct progress *p, double part, int64_t total, int64_t now) {
     char bar[BAR_WIDTH + 1];
     const int full = (int)(part * BAR_WIDTH);
@@ -34,6 +40,7 @@ static void draw_bar(struct progress *p, double part, int64_t total, int64_t now
     const double left = part > 0.01 ? seconds / part - seconds : 0;
     fprintf(stderr, "\r%-16.16s [%s] %3d%% of ", p->what, bar, (int)(part * 100));
     print_total(p, total);
+    print_rate(p, (int64_t)(part * (double)total), now);
     fprintf(stderr, ", %.0f s left \033[K", left);
     p->drawn = true;
 }
@@ -64,6 +71,7 @@ void progress_show(struct progress *p, const char *what, int64_t done, int64_t t
     p->shown_tenth = tenth;
     fprintf(stderr, "%s: %d%% of ", p->what, tenth * 10);
     print_total(p, total);
+    print_rate(p, done, now);
     fprintf(stderr, ", %.1f s\n", (double)(now - p->start_ns) * 1e-9);
 }
 

@@ -13,7 +13,7 @@
 static const char usage[] = "xenon inspect MODEL [--tensors] [--graph | --dot] [--memory] [--template] [flags]";
 
 struct inspect_flags {
-    bool tensors, graph, dot, memory, chat_source; /* memory is always shown; the flag asks for it by name */
+    bool tensors, graph, dot, memory, chat_source;
 };
 
 #define FIELD(f) offsetof(struct inspect_flags, f)
@@ -23,7 +23,7 @@ static const struct arg_def defs[] = {
     {"tensors", NULL, ARG_FLAG, FIELD(tensors), NULL, 0, 0, 0, NULL, "every tensor with its shape and format", false},
     {"graph", NULL, ARG_FLAG, FIELD(graph), NULL, 0, 0, 0, NULL, "the planned graph, a line per operator", false},
     {"dot", NULL, ARG_FLAG, FIELD(dot), NULL, 0, 0, 0, NULL, "the same for Graphviz", false},
-    {"memory", NULL, ARG_FLAG, FIELD(memory), NULL, 0, 0, 0, NULL, "what weights, cache and activations take", false},
+    {"memory", NULL, ARG_FLAG, FIELD(memory), NULL, 0, 0, 0, NULL, "only what weights, cache and activations take", false},
     {"template", NULL, ARG_FLAG, FIELD(chat_source), NULL, 0, 0, 0, NULL, "the chat template's source", false},
 };
 // clang-format on
@@ -121,6 +121,8 @@ static enum err inspect(const struct inspect_flags *f, const struct xenon_option
     }
     if (f->graph || f->dot) {
         print_graph(&r, f->dot);
+    } else if (f->memory) {
+        print_memory(&r);
     } else {
         printf("file           %s (%s)\n", ckpt_path(c), ckpt_is_gguf(c) ? "GGUF" : "Hugging Face");
         print_model(&r);

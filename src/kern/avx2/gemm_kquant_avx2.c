@@ -1,7 +1,8 @@
 /* Formats with blocks of 256: Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS. All run one loop: `prepare` expands the head of a
  * unit into 16-bit scale pairs, the 32-blocks make 16-bit dots, and vpmaddwd multiplies a dot by its sub-scale while it
- * adds the two halves, so a sub-scale costs no instruction of its own. Minima, and biases of codes, are vpmaddwd of
- * scale pairs with the pairs of sums in the activations. All integers are exact. */
+ * adds the two halves, so a sub-scale costs no instruction of its own. Minima, and the bias of Q3_K, are vpmaddwd of
+ * scale pairs with the pairs of sums in the activations; the dots of Q6_K start at their bias. All integers are exact.
+ */
 #include "kern/avx2/gemm_avx2_int.h"
 
 /* A unit's scales, expanded. pairs: dword o = two neighbouring minima (or scales times bias) of output o. */
@@ -62,11 +63,22 @@ GEMM_INLINE void prepare_k4(struct k_scales *s, const char *head) {
     s->pairs[3] = _mm256_cvtepu8_epi16(_mm256_extracti128_si256(m1, 1));
 }
 
+/* 16 bytes, scales 2j and 2j + 1 of 8 outputs, both low nibbles: bytes to the dwords of their outputs. */
+GEMM_INLINE __m256i spread(__m256i rows, const int first, const int second) {
+    const __m256i out = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i low = _mm256_add_epi32(out, _mm256_set1_epi32(8 * first));
+    const __m256i high = _mm256_slli_epi32(_mm256_add_epi32(out, _mm256_set1_epi32(8 * second)), 16);
+    const __m256i none = _mm256_set1_epi32((int)0x80008000);
+    return _mm256_shuffle_epi8(rows, _mm256_or_si256(none, _mm256_or_si256(low, high)));
+}
+
 GEMM_INLINE void prepare_q2(struct k_scales *s, const char *head) {
+    GEMM_UNROLL
     for (int j = 0; j < 8; j++) {
-        const __m128i v = gemm_load128(head + 32 + 16 * j), mask = _mm_set1_epi8(15);
-        dup_pair(&s->dup[2 * j], pair_of(_mm_and_si128(v, mask)));
-        s->pairs[j] = pair_of(_mm_and_si128(_mm_srli_epi16(v, 4), mask));
+        const __m256i v = _mm256_broadcastsi128_si256(gemm_load128(head + 32 + 16 * j)), scales = gemm_low4(v);
+        s->dup[2 * j] = spread(scales, 0, 0);
+        s->dup[2 * j + 1] = spread(scales, 1, 1);
+        s->pairs[j] = spread(gemm_high4(v), 0, 1);
     }
 }
 
@@ -101,7 +113,7 @@ GEMM_INLINE void prepare(struct k_scales *s, const char *head, const enum gemm_f
     else if (f == GEMM_IQ4_XS)
         prepare_iq4(s, head);
     else
-        expand(s, head, 8, 5);
+        expand(s, head, 8, -1);
 }
 
 /* t0 and t1 of a row, times their scales, into its integer sum. */
@@ -113,7 +125,7 @@ GEMM_INLINE __m256i scaled(__m256i isum, __m256i t0, __m256i s0, __m256i t1, __m
 GEMM_INLINE void block_k4(__m256i *isum, const char *w, const char *a, __m256i sc, const int R, const bool five) {
     struct gemm_sums t;
     gemm_sums_zero(&t, R);
-    gemm_dots_q4(&t, w, a, R, five ? GEMM_NIBBLES_5 : GEMM_NIBBLES_4);
+    gemm_dots_q4(&t, w, a, R, five ? GEMM_NIBBLES_5 : GEMM_NIBBLES_4, five);
     GEMM_UNROLL
     for (int r = 0; r < R; r++) {
         if (five)
@@ -123,79 +135,61 @@ GEMM_INLINE void block_k4(__m256i *isum, const char *w, const char *a, __m256i s
     }
 }
 
-struct q6_bits {
-    __m256i h0, h1; /* high bits of groups 0..3 and 4..7, those of the next two at the bottom */
-};
-
-/* Q6_K: a 16-bit sum holds 2 groups of 6-bit codes. v0, v1: groups 2h, 2h + 1 (first 16 weights) and + 4 (second). */
-GEMM_INLINE void step_q6(__m256i *isum, __m256i v0, __m256i v1, struct q6_bits *q, const char *a, const __m256i *sc,
-                         const int R) {
-    const __m256i bits = _mm256_set1_epi8(0x30);
-    const __m256i a0 = _mm256_or_si256(gemm_low4(v0), _mm256_and_si256(_mm256_slli_epi16(q->h0, 4), bits));
-    const __m256i a1 = _mm256_or_si256(gemm_low4(v1), _mm256_and_si256(_mm256_slli_epi16(q->h0, 2), bits));
-    const __m256i b0 = _mm256_or_si256(gemm_high4(v0), _mm256_and_si256(_mm256_slli_epi16(q->h1, 4), bits));
-    const __m256i b1 = _mm256_or_si256(gemm_high4(v1), _mm256_and_si256(_mm256_slli_epi16(q->h1, 2), bits));
-    q->h0 = _mm256_srli_epi16(q->h0, 4);
-    q->h1 = _mm256_srli_epi16(q->h1, 4);
+/* 16 weights of Q6_K: the low or the high nibbles of the 4 vectors at w, their top bits in h. The sum of a row starts
+ * at the bias of 32 times its negated sums, at `pairs`. */
+GEMM_INLINE void half_q6(__m256i *isum, const char *w, __m256i h, const char *a, const char *pairs, __m256i sc,
+                         const int R, const bool high) {
+    __m256i t[GEMM_AVX2_ROWS];
     GEMM_UNROLL
-    for (int r = 0; r < R; r++) {
-        const char *const x = a + 32 * r;
-        const __m256i t0 = gemm_dot16(_mm256_maddubs_epi16(a0, gemm_word(x)), a1, gemm_word(x + 4));
-        const __m256i t1 = gemm_dot16(_mm256_maddubs_epi16(b0, gemm_word(x + 16)), b1, gemm_word(x + 20));
-        isum[r] = scaled(isum[r], t0, sc[0], t1, sc[1]);
+    for (int r = 0; r < R; r++) t[r] = gemm_word(pairs + 4 * r);
+    GEMM_UNROLL
+    for (int g = 0; g < 4; g++) {
+        const __m256i v = gemm_load(w + 32 * g), low = high ? gemm_high4(v) : gemm_low4(v);
+        const __m256i code = _mm256_or_si256(low, gemm_bits(h, 2 * g, 4, 0x30));
+        GEMM_UNROLL
+        for (int r = 0; r < R; r++) t[r] = gemm_dot16(t[r], code, gemm_word(a + 32 * r + 4 * g));
     }
+    GEMM_UNROLL
+    for (int r = 0; r < R; r++) isum[r] = _mm256_add_epi32(isum[r], _mm256_madd_epi16(t[r], sc));
 }
 
-GEMM_INLINE void block_q6(__m256i *isum, const char *w, const char *a, const __m256i *sc, const int R) {
-    struct q6_bits q = {gemm_load(w), gemm_load(w + 32)};
-    w += 64;
-    GEMM_GROUPS(R, 2, step_q6(isum, gemm_load(w + 64 * g), gemm_load(w + 64 * g + 32), &q, a + 8 * g, sc, R))
-}
-
-struct q2_bits {
-    __m256i v0, v1, qh; /* groups 0..3, groups 4..7, third bits; the next group's at the bottom */
-};
-
-GEMM_INLINE void step_q2(struct gemm_sums *s, struct q2_bits *q, const char *a, const int R, const bool three) {
-    const __m256i low = _mm256_set1_epi8(3), bit = _mm256_set1_epi8(4);
-    __m256i lo = _mm256_and_si256(q->v0, low), hi = _mm256_and_si256(q->v1, low);
+/* Q2_K, Q3_K: groups g and g + 4, their low bits in v0 and v1, the third ones in qh; a sum holds 4 groups. */
+GEMM_INLINE void step_q2(struct gemm_sums *s, __m256i v0, __m256i v1, __m256i qh, const char *a, const int R,
+                         const bool three, const int g) {
+    __m256i lo = gemm_bits(v0, 2 * g, 0, 3), hi = gemm_bits(v1, 2 * g, 0, 3);
     if (three) {
-        lo = _mm256_or_si256(lo, _mm256_and_si256(_mm256_slli_epi16(q->qh, 2), bit));
-        hi = _mm256_or_si256(hi, _mm256_and_si256(_mm256_srli_epi16(q->qh, 2), bit));
-        q->qh = _mm256_srli_epi16(q->qh, 1);
+        lo = _mm256_or_si256(lo, gemm_bits(qh, g, 2, 4));
+        hi = _mm256_or_si256(hi, gemm_bits(qh, g + 4, 2, 4));
     }
-    q->v0 = _mm256_srli_epi16(q->v0, 2);
-    q->v1 = _mm256_srli_epi16(q->v1, 2);
     GEMM_UNROLL
     for (int r = 0; r < R; r++) {
-        s->t0[r] = gemm_dot16(s->t0[r], lo, gemm_word(a + 32 * r));
-        s->t1[r] = gemm_dot16(s->t1[r], hi, gemm_word(a + 32 * r + 16));
+        s->t0[r] = gemm_dot16(s->t0[r], lo, gemm_word(a + 32 * r + 4 * g));
+        s->t1[r] = gemm_dot16(s->t1[r], hi, gemm_word(a + 32 * r + 4 * g + 16));
     }
 }
 
-/* Q2_K, Q3_K: a sum holds the 4 groups of 16 weights. */
 GEMM_INLINE void block_q2(__m256i *isum, const char *w, const char *a, const __m256i *sc, const int R,
                           const bool three) {
     struct gemm_sums t;
-    struct q2_bits q = {.qh = _mm256_setzero_si256()};
+    const __m256i qh = three ? gemm_load(w) : _mm256_setzero_si256();
+    if (three) w += 32;
+    const __m256i v0 = gemm_load(w), v1 = gemm_load(w + 32);
     gemm_sums_zero(&t, R);
-    if (three) {
-        q.qh = gemm_load(w);
-        w += 32;
-    }
-    q.v0 = gemm_load(w);
-    q.v1 = gemm_load(w + 32);
-    GEMM_GROUPS(R, 4, step_q2(&t, &q, a + 4 * g, R, three))
+    step_q2(&t, v0, v1, qh, a, R, three, 0);
+    step_q2(&t, v0, v1, qh, a, R, three, 1);
+    step_q2(&t, v0, v1, qh, a, R, three, 2);
+    step_q2(&t, v0, v1, qh, a, R, three, 3);
     GEMM_UNROLL
     for (int r = 0; r < R; r++) isum[r] = scaled(isum[r], t.t0[r], sc[0], t.t1[r], sc[1]);
 }
 
-/* Block b of a unit for R rows whose words start at a. */
-GEMM_INLINE void block(__m256i *isum, const char *w, const char *a, const struct k_scales *s, const int b, const int R,
-                       const enum gemm_format f) {
-    if (f == GEMM_Q6_K)
-        block_q6(isum, w, a, &s->dup[2 * b], R);
-    else if (has_16(f))
+/* Block b of a unit for R rows whose words start at a; pairs: those of Q6_K. */
+GEMM_INLINE void block(__m256i *isum, const char *w, const char *a, const char *pairs, const struct k_scales *s,
+                       const int b, const int R, const enum gemm_format f) {
+    if (f == GEMM_Q6_K) {
+        half_q6(isum, w + 64, gemm_load(w), a, pairs, s->dup[2 * b], R, false);
+        half_q6(isum, w + 64, gemm_load(w + 32), a + 16, pairs + 4 * R, s->dup[2 * b + 1], R, true);
+    } else if (has_16(f))
         block_q2(isum, w, a, &s->dup[2 * b], R, f == GEMM_Q3_K);
     else if (f == GEMM_IQ4_XS)
         gemm_dots_iq4(isum, w, s->dup[b], a, R);
@@ -209,10 +203,11 @@ GEMM_INLINE void unit_dots(__m256i *isum, const char *w, const char *a, const st
                            const enum gemm_format f) {
     const int bytes = f == GEMM_Q2_K ? 64 : f == GEMM_Q3_K ? 96 : f == GEMM_Q5_K ? 160 : f == GEMM_Q6_K ? 192 : 128;
     const int half = (f == GEMM_Q2_K || f == GEMM_Q3_K || f == GEMM_Q5_K) && R > 4 ? 3 : R;
+    const char *pairs = a + 308 * R;
     GEMM_ROLLED
-    for (int b = 0; b < 8; b++, w += bytes, a += 32 * R) {
-        block(isum, w, a, s, b, half, f);
-        if (half < R) block(isum + half, w, a + 32 * half, s, b, R - half, f);
+    for (int b = 0; b < 8; b++, w += bytes, a += 32 * R, pairs += 8 * R) {
+        block(isum, w, a, pairs, s, b, half, f);
+        if (half < R) block(isum + half, w, a + 32 * half, pairs, s, b, R - half, f);
     }
 }
 
@@ -240,7 +235,7 @@ GEMM_INLINE void unit(__m256 *acc, const char *head, const char *a, __m256 d, co
     GEMM_UNROLL
     for (int r = 0; r < R; r++) {
         const __m256 da = gemm_scalar(a + 48 * R + 4 * r);
-        if (!has_min(f) && has_16(f)) isum[r] = pair_dots(isum[r], &s, a, R, r, f);
+        if (f == GEMM_Q3_K) isum[r] = pair_dots(isum[r], &s, a, R, r, f);
         acc[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum[r]), _mm256_mul_ps(d, da), acc[r]);
         if (has_min(f)) {
             const __m256i nmsum = pair_dots(_mm256_setzero_si256(), &s, a, R, r, f);

@@ -1,9 +1,10 @@
 /* Formats with blocks of 32: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4. vpmaddubsw wants unsigned weights and
  * saturates:
- *     u4      all 8 k-groups in one 16-bit sum          16 products * 15 * 127 = 30,480
- *     u5      4 k-groups in each of two sums            8 * 31 * 127 = 31,496
- *     8 bits  the sign moves to the activation, 32-bit sums
- * The bias of u4 and u5 codes is added as (-sum a) << shift. */
+ *     u4            all 8 k-groups in one 16-bit sum      16 products * 15 * 127 = 30,480
+ *     u5 - 16, FP4  the same: the sum may wrap on its way  16 * 16 * 127 = 32,512
+ *     u5            4 k-groups in each of two sums        8 * 31 * 127 = 31,496
+ *     8 bits        the sign moves to the activation, 32-bit sums
+ * A 16-bit sum starts at the bias of its codes, times the negated sums of the activations that it will meet. */
 #include "kern/avx2/gemm_avx2_int.h"
 
 #include "quant/blocks.h"
@@ -14,7 +15,7 @@ struct q32_kind {
     bool wide; /* 32-bit sums of signed weights */
     bool two;  /* two 16-bit sums per row */
     bool min;
-    int bias_shift; /* log2 of the bias, 0: none */
+    int bias;  /* of codes that meet in one 16-bit sum, 0: none */
 };
 
 GEMM_INLINE struct q32_kind kind_of(const enum gemm_format f) {
@@ -22,11 +23,9 @@ GEMM_INLINE struct q32_kind kind_of(const enum gemm_format f) {
         .bits = f == GEMM_Q8_0 ? 8 : 4,
         .qh = f == GEMM_Q5_0 || f == GEMM_Q5_1,
         .wide = f == GEMM_Q8_0 || f == GEMM_IQ4_NL,
-        .two = f == GEMM_Q5_0 || f == GEMM_Q5_1 || f == GEMM_MXFP4,
+        .two = f == GEMM_Q5_1,
         .min = f == GEMM_Q4_1 || f == GEMM_Q5_1,
-        .bias_shift = f == GEMM_Q4_0                      ? 3
-                      : f == GEMM_Q5_0 || f == GEMM_MXFP4 ? 4
-                                                          : 0,
+        .bias = f == GEMM_Q4_0 ? 8 : f == GEMM_Q5_0 || f == GEMM_MXFP4 ? 16 : 0,
     };
 }
 
@@ -47,16 +46,20 @@ GEMM_INLINE void step_q8(struct gemm_sums *s, __m256i v, const char *a, const in
     gemm_step_signed(s->t0, w, _mm256_set1_epi16(1), a, R);
 }
 
-GEMM_INLINE void dots(struct gemm_sums *s, const char *w, const char *a, const int R, const enum gemm_format f) {
-    gemm_sums_zero(s, R);
+/* pairs: of the same rows. */
+GEMM_INLINE void dots(struct gemm_sums *s, const char *w, const char *a, const char *pairs, const int R,
+                      const enum gemm_format f) {
+    const struct q32_kind kd = kind_of(f);
+    if (kd.bias) gemm_sums_bias(s, pairs, kd.bias, R);
+    else gemm_sums_zero(s, R);
     if (f == GEMM_Q8_0) {
         GEMM_GROUPS(R, 8, step_q8(s, gemm_load(w + 32 * g), a + 4 * g, R))
     } else if (f == GEMM_IQ4_NL)
         gemm_dots_iq4(s->t0, w, _mm256_set1_epi16(1), a, R);
     else if (f == GEMM_MXFP4)
-        gemm_dots_q4(s, w, a, R, GEMM_NIBBLES_MXFP4);
+        gemm_dots_q4(s, w, a, R, GEMM_NIBBLES_MXFP4, false);
     else
-        gemm_dots_q4(s, w, a, R, kind_of(f).qh ? GEMM_NIBBLES_5 : GEMM_NIBBLES_4);
+        gemm_dots_q4(s, w, a, R, kd.qh ? GEMM_NIBBLES_5 : GEMM_NIBBLES_4, kd.two);
 }
 
 /* acc = fma(dot, d_w d_a, acc) of rows r0 .. r1-1 of a block; then fma(m_w, d_a sum, acc). */
@@ -64,13 +67,12 @@ GEMM_INLINE void rows(__m256 *acc, const char *w, const char *a, __m256 dw, __m2
                       const int R, const enum gemm_format f) {
     const struct q32_kind kd = kind_of(f);
     struct gemm_sums t;
-    dots(&t, w, a + 32 * r0, r1 - r0, f);
     const char *const s = a + 32 * R;
+    dots(&t, w, a + 32 * r0, s + 12 * R + 4 * r0, r1 - r0, f);
     GEMM_UNROLL
     for (int r = r0; r < r1; r++) {
         __m256i x = kd.wide ? t.t0[r - r0] : _mm256_madd_epi16(t.t0[r - r0], _mm256_set1_epi16(1));
         if (kd.two) x = _mm256_add_epi32(x, _mm256_madd_epi16(t.t1[r - r0], _mm256_set1_epi16(1)));
-        if (kd.bias_shift) x = _mm256_add_epi32(x, _mm256_slli_epi32(gemm_word(s + 4 * r), kd.bias_shift));
         acc[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(x), _mm256_mul_ps(dw, gemm_scalar(s + 4 * R + 4 * r)), acc[r]);
         if (kd.min) acc[r] = _mm256_fmadd_ps(mw, gemm_scalar(s + 8 * R + 4 * r), acc[r]);
     }

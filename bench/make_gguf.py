@@ -21,10 +21,18 @@ FORMATS = {
     "f16": (1, 1, 2, 1),
     "q4_0": (2, 32, 18, 2),
     "q4_1": (3, 32, 20, 3),
+    "q5_0": (6, 32, 22, 8),
+    "q5_1": (7, 32, 24, 9),
     "q8_0": (8, 32, 34, 7),
+    "q2_k": (10, 256, 84, 10),
+    "q3_k": (11, 256, 110, 12),
     "q4_k": (12, 256, 144, 15),
+    "q5_k": (13, 256, 176, 17),
     "q6_k": (14, 256, 210, 18),
+    "iq4_nl": (20, 32, 18, 25),
+    "iq4_xs": (23, 256, 136, 30),
     "bf16": (30, 1, 2, 32),
+    "mxfp4": (39, 32, 17, 38),
 }
 
 
@@ -32,6 +40,24 @@ FORMATS = {
 
 def half(x):
     return np.array([x], dtype="<f2").view(np.uint8)
+
+
+# name: (mean and deviation of its codes, where d is, where the minimum's scale is, [(first, end, constant byte)], sub-scale)
+BLOCKS = {
+    "q8_0": (0, 73.9, 0, None, [], 1),
+    "q4_0": (0, 4.61, 0, None, [], 1),
+    "q4_1": (7.5, 4.61, 0, 2, [], -1),
+    "q5_0": (0, 9.23, 0, None, [], 1),
+    "q5_1": (15.5, 9.23, 0, 2, [], -1),
+    "q2_k": (1.5, 1.118, 80, 82, [(0, 16, 0x88)], 8),
+    "q3_k": (0, 2.29, 108, None, [(96, 104, 0), (104, 108, 0xFF)], 16),  # 6-bit scales of 48, less 32
+    # 6-bit scales and minima of 32: the top two bits of the last four lie in the first eight bytes.
+    "q4_k": (7.5, 4.61, 0, 2, [(4, 12, 0x20 | 0x80), (12, 16, 0)], 32),
+    "q5_k": (15.5, 9.23, 0, 2, [(4, 12, 0x20 | 0x80), (12, 16, 0)], 32),
+    "q6_k": (0, 18.5, 208, None, [(192, 208, 16)], 16),
+    "iq4_nl": (0, 71.0, 0, None, [], 1),
+    "iq4_xs": (0, 71.0, 0, None, [(2, 4, 0xFF), (4, 8, 0)], 16),
+}
 
 
 def random_blocks(rng, fmt, n_blocks, sigma):
@@ -43,21 +69,15 @@ def random_blocks(rng, fmt, n_blocks, sigma):
             return (x.view("<u4") >> 16).astype("<u2").view(np.uint8).reshape(n_blocks, size)
         return x.astype("<f4" if fmt == "f32" else "<f2").view(np.uint8).reshape(n_blocks, size)
     b = np.frombuffer(rng.bytes(n_blocks * size), dtype=np.uint8).reshape(n_blocks, size).copy()
-    if fmt == "q8_0":  # d, 32 x int8: deviation 73.9 d
-        b[:, 0:2] = half(sigma / 73.9)
-    elif fmt == "q4_0":  # d, 16 x two codes of 0..15, less 8: deviation 4.61 d
-        b[:, 0:2] = half(sigma / 4.61)
-    elif fmt == "q4_1":  # d, m
-        b[:, 0:2] = half(sigma / 4.61)
-        b[:, 2:4] = half(-7.5 * sigma / 4.61)
-    elif fmt == "q4_k":  # d, dmin, 12 bytes of 6-bit scales and minima, 128 x two codes; here every scale and minimum is 32
-        b[:, 0:2] = half(sigma / 4.61 / 32)
-        b[:, 2:4] = half(7.5 * sigma / 4.61 / 32)
-        b[:, 4:12] = 0x20 | 0x80  # low 6 bits 32; the top two bits belong to sub-blocks 4..7: 2 << 4 = 32
-        b[:, 12:16] = 0
-    elif fmt == "q6_k":  # 128 x ql, 64 x qh, 16 x int8 scale, d; codes 0..63 less 32: deviation 18.5
-        b[:, 192:208] = 16
-        b[:, 208:210] = half(sigma / 18.5 / 16)
+    if fmt == "mxfp4":  # one exponent; values of e2m1 deviate by 2.93
+        b[:, 0] = 127 + round(np.log2(sigma / 2.93))
+        return b
+    mean, deviation, d_at, min_at, constant, scale = BLOCKS[fmt]
+    for first, end, value in constant:
+        b[:, first:end] = value
+    b[:, d_at:d_at + 2] = half(sigma / deviation / abs(scale))
+    if min_at is not None:  # subtracted by the K-quants, added by Q4_1 and Q5_1
+        b[:, min_at:min_at + 2] = half(mean * sigma / deviation / scale)
     return b
 
 
@@ -200,7 +220,7 @@ def write_data(f, rng, fmt, rows, cols):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out")
-    p.add_argument("--format", default="q8_0", choices=[f for f in FORMATS if f not in ("q4_k", "q6_k")] + ["q4_k_m", "q6_k"])
+    p.add_argument("--format", default="q8_0", choices=list(FORMATS) + ["q4_k_m"])
     p.add_argument("--head", choices=list(FORMATS), help="format of the embedding, which is also the head")
     for name, value in (("layers", 16), ("hidden", 2048), ("heads", 32), ("kv-heads", 8), ("head-dim", 64), ("ffn", 8192),
                         ("vocab", 128256), ("context", 131072), ("seed", 1)):

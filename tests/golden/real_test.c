@@ -298,36 +298,68 @@ static double chunk_loss(struct xenon_handle *h) {
     return sum;
 }
 
-static void test_auto_loss(void **state) {
-    (void)state;
-    struct xenon *const x = open_model("auto", "auto");
+/* The loss of every step-th chunk: ours and the reference's. */
+struct loss {
+    double have, want;
+    size_t n_chunks, n_done;
+};
+
+static struct loss text_loss(const char *kv, size_t step) {
+    struct xenon *const x = open_model("auto", kv);
     struct golden_file g;
+    struct loss l = {0};
     size_t n;
-    golden_need("real/smollm2_nll.safetensors");
     golden_open(&g, "real/smollm2_nll.safetensors");
     int32_t *const ids = text_ids(x, &g, &n);
     const float *const want = golden_tensor(&g, "nll")->data;
-    const size_t n_chunks = n / CHUNK, step = api_client_wants_all() ? 1 : api_client_is_slow() ? n_chunks : 4;
-    double have_sum = 0, want_sum = 0;
-    size_t n_done = 0;
-    const int64_t start = clock_ns();
-    for (size_t c = 0; c < n_chunks; c += step, n_done++) {
+    l.n_chunks = n / CHUNK;
+    for (size_t c = 0; c < l.n_chunks; c += step, l.n_done++) {
         struct xenon_request req = {.prompt = ids + c * CHUNK, .n_prompt = CHUNK};
         xenon_sampling_default(&req.sampling);
         req.sampling.max_tokens = 0;
         req.sampling.prompt_logprobs = 0;
-        have_sum += chunk_loss(api_client_submit(x, &req));
+        l.have += chunk_loss(api_client_submit(x, &req));
         for (size_t i = 0; i < CHUNK - 1; i++)
-            want_sum += (double)want[c * (CHUNK - 1) + i];
+            l.want += (double)want[c * (CHUNK - 1) + i];
     }
-    const double count = (double)(n_done * (CHUNK - 1));
-    print_message("auto: loss of %zu of %zu chunks %.5f, reference %.5f, ratio %.5f, perplexity %.3f; %.1f s\n", n_done,
-                  n_chunks, have_sum / count, want_sum / count, have_sum / want_sum, exp(have_sum / count),
-                  (double)(clock_ns() - start) * 1e-9);
-    assert_true(fabs(have_sum / want_sum - 1) < 0.005);
+    print_message("%s cache: loss of %zu of %zu chunks %.5f, reference %.5f, ratio %.5f\n", kv, l.n_done, l.n_chunks,
+                  l.have / (double)(l.n_done * (CHUNK - 1)), l.want / (double)(l.n_done * (CHUNK - 1)),
+                  l.have / l.want);
     xenon_free(ids);
     golden_close(&g);
     xenon_close(x);
+    return l;
+}
+
+/* How far llama.cpp's loss of the whole text is from the reference's. */
+static double llamacpp_loss_distance(void) {
+    struct golden_path path;
+    struct err_msg msg;
+    char *text;
+    size_t len;
+    json_t *root;
+    double totals[2];
+    if (file_read_all(golden_path(&path, "real/smollm2_nll.json"), 64 << 20, &text, &len, &msg))
+        fail_msg("%s", msg.text);
+    if (jsonio_parse(&root, text, len, true, path.text, &msg)) fail_msg("%s", msg.text);
+    for (int i = 0; i < 2; i++) {
+        const json_t *const full = json_object_get(json_object_get(root, i ? "llamacpp" : "f32"), "full");
+        totals[i] = json_number_value(json_object_get(full, "total"));
+    }
+    mem_free(text);
+    json_decref(root);
+    return fabs(totals[1] / totals[0] - 1);
+}
+
+static void test_auto_loss(void **state) {
+    (void)state;
+    const size_t step = api_client_wants_all() ? 1 : api_client_is_slow() ? 20 : 4;
+    golden_need("real/smollm2_nll.safetensors");
+    const struct loss bf16 = text_loss("bf16", step);
+    assert_true(fabs(bf16.have / bf16.want - 1) < 0.005);
+    if (bf16.n_done == bf16.n_chunks) assert_true(fabs(bf16.have / bf16.want - 1) <= llamacpp_loss_distance());
+    static const char *const small[] = {"int8", "fp8"};
+    for (size_t i = 0; i < 2; i++) assert_true(fabs(text_loss(small[i], step).have / bf16.have - 1) < 0.01);
 }
 
 int main(void) {

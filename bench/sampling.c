@@ -8,17 +8,26 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/batch_sampler.h"
+#include "engine/request.h"
 
 enum { ROWS = 32, VOCAB = 151936, ROUNDS = 21 };
 
 static const struct {
     const char *name;
     float temperature, top_p, min_p, presence;
-    int32_t top_k;
+    int32_t top_k, logprobs;
 } settings[] = {
-    {"greedy", 0.0f, 1.0f, 0.0f, 0.0f, 0},          {"temperature 1", 1.0f, 1.0f, 0.0f, 0.0f, 0},
-    {"top_p 0.9", 1.0f, 0.9f, 0.0f, 0.0f, 0},       {"top_k 40, top_p 0.95", 0.8f, 0.95f, 0.0f, 0.0f, 40},
-    {"min_p 0.05", 1.0f, 1.0f, 0.05f, 0.0f, 0},     {"top_p 0.9, presence 1", 1.0f, 0.9f, 0.0f, 1.0f, 0},
+    {"greedy", 0.0f, 1.0f, 0.0f, 0.0f, 0, -1},
+    {"temperature 1", 1.0f, 1.0f, 0.0f, 0.0f, 0, -1},
+    {"temperature 1.5", 1.5f, 1.0f, 0.0f, 0.0f, 0, -1},
+    {"top_p 0.9", 1.0f, 0.9f, 0.0f, 0.0f, 0, -1},
+    {"temp 0.7, top_p 0.95", 0.7f, 0.95f, 0.0f, 0.0f, 0, -1},
+    {"top_k 40, top_p 0.95", 0.8f, 0.95f, 0.0f, 0.0f, 40, -1},
+    {"top_k 1000, top_p 0.95", 1.0f, 0.95f, 0.0f, 0.0f, 1000, -1},
+    {"min_p 0.05", 1.0f, 1.0f, 0.05f, 0.0f, 0, -1},
+    {"top_p 0.9, min_p 0.01", 1.0f, 0.9f, 0.01f, 0.0f, 0, -1},
+    {"top_p 0.9, presence 1", 1.0f, 0.9f, 0.0f, 1.0f, 0, -1},
+    {"top_p 0.9, logprobs 5", 1.0f, 0.9f, 0.0f, 0.0f, 0, 5},
 };
 
 static int by_value(const void *a, const void *b) {
@@ -45,6 +54,7 @@ static void measure(struct batch_sampler *s, struct sequence **seqs, const float
         p->min_p = settings[which].min_p;
         p->top_k = settings[which].top_k;
         p->presence_penalty = settings[which].presence;
+        p->logprobs = settings[which].logprobs;
         items[i] = (struct sched_item){.seq = seqs[i], .first = 0, .n_tokens = 1, .samples = true, .is_decode = true};
     }
     const struct sched_batch batch = {.items = items, .n_items = ROWS, .n_decodes = ROWS, .n_tokens = ROWS};
@@ -70,6 +80,7 @@ int main(void) {
     struct batch_sampler s;
     struct kern kern;
     struct sequence *seqs[ROWS];
+    struct xenon_handle *handles[ROWS]; /* own the sequences, and take the logprobs */
     struct xenon_sampling sampling;
     const struct topology_options topo_opt = {0};
     const int32_t prompt[1] = {1};
@@ -81,6 +92,7 @@ int main(void) {
     if (pool_create(&pool, &topo, &pool_opt, &msg)) return fail(&msg);
     if (batch_sampler_create(&s, &kern, pool, VOCAB, ROWS, ROWS, &msg)) return fail(&msg);
     xenon_sampling_default(&sampling);
+    sampling.logprobs = 5;
     for (int i = 0; i < ROWS; i++) {
         const struct sequence_spec spec = {.prompt = prompt,
                                            .n_prompt = 1,
@@ -90,6 +102,7 @@ int main(void) {
                                            .n_groups = 1,
                                            .block_size = 16};
         if (sequence_create(&seqs[i], &spec, &msg)) return fail(&msg);
+        if (request_create(&handles[i], NULL, seqs[i], NULL, &sampling, &msg)) return fail(&msg);
         sequence_append(seqs[i], 2);
     }
     printf("%s, %s, %d lanes: %d rows of %d\n", cpu_model_name(), cpu_level_name(kern.level), pool_n_lanes(pool), ROWS,
@@ -99,7 +112,7 @@ int main(void) {
         printf("%s rows\n", sure ? "sure" : "unsure");
         for (size_t i = 0; i < N_ELEMENTS(settings); i++) measure(&s, seqs, rows, logits, i);
     }
-    for (int i = 0; i < ROWS; i++) sequence_destroy(seqs[i]);
+    for (int i = 0; i < 2 * ROWS; i++) request_unref(handles[i / 2]); /* the engine's and the client's */
     batch_sampler_destroy(&s);
     pool_destroy(pool);
     topology_deinit(&topo);

@@ -1,4 +1,4 @@
-/* From the logits of a step to its tokens: reduces the rows on the lanes, applies every sequence's edits, draws, and
+/* From the logits of a step to its tokens: reduces and draws the rows on the lanes, applies every sequence's edits, and
  * keeps the logprobs that were asked for. Two reductions at most: raw rows, then the edited ones. Threads: engine
  * thread. Owns: scratch rows. */
 #ifndef ENGINE_BATCH_SAMPLER_H
@@ -6,7 +6,6 @@
 
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
-#include "ops/op.h"
 #include "ops/sample_reduce.h"
 #include "sys/region.h"
 
@@ -27,10 +26,7 @@ struct batch_sampler {
     int32_t *edited_item;         /* [max_seqs] */
     struct region copies;         /* [max_seqs, n_vocab] raw rows of edited ones */
     int32_t *counts;              /* [n_vocab] */
-    int32_t *ids;                 /* [lanes, n_vocab] */
     struct draw_row *draws;       /* [max_seqs] what item i is drawn from */
-    const struct sched_batch *batch; /* being drawn */
-    struct op_counter next;       /* lanes take items from it */
     int32_t *tokens;              /* [max_seqs] */
     struct sched_result *results; /* [max_seqs] */
 };

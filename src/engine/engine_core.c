@@ -53,7 +53,7 @@ static enum err open_scheduler(struct engine_core *e, const struct xenon_options
     const struct scheduler_config config = {.policy = opt->policy,
                                             .max_num_seqs = r->max_num_seqs,
                                             .max_num_batched_tokens = e->budget,
-                                            .max_queue = e->max_queue,
+                                            .max_queue = e->max_queue + r->max_num_seqs, /* preempted ones wait too */
                                             .max_model_len = r->max_model_len,
                                             .eos_ids = e->eos_ids,
                                             .n_eos = e->n_eos};

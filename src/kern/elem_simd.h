@@ -2,8 +2,8 @@
  * avx512/math_avx512.h): included once, by the file that fills the level's table, after that header.
  *
  * Shapes of the sums, functions of n alone: rmsnorm adds element i into lane i % 64 of 64 chains;
- * sum_exp adds groups of 64 as (e0 + e1) + (e2 + e3) in f32 over their four sixteens, then into
- * sixteen f64 chains. The trees at the end are v16_sum's and d16_sum's.
+ * sum_exp adds element i of a block of 256 into lane i % 16 of sixteen f32 chains, which end in f64. The trees at the
+ * end are v16_sum's and d16_sum's.
  * Threads: pure functions. */
 #ifndef KERN_ELEM_SIMD_H
 #define KERN_ELEM_SIMD_H
@@ -102,7 +102,7 @@ static void elem_scale(float *y, const float *x, float s, int64_t n) {
     for (int64_t i = 0; i < n; i += 16) elem_store(y, i, n, v16_mul(elem_load(x, i, n), f));
 }
 
-enum { ELEM_MAX_BLOCK = 1024 }; /* max remembers the block of its maximum and looks for the index there */
+enum { ELEM_MAX_STEP = 1024 }; /* max remembers the block of its maximum and looks for the index there */
 
 /* Largest of x[0..n), NaN left out; *bad collects x * 0: not 0 when an element is not finite. */
 V16_FN float elem_max_block(const float *x, int64_t n, v16 *bad) {
@@ -131,8 +131,8 @@ static void elem_max(const float *x, int64_t n, float *max, int64_t *arg, int *f
     v16 bad = v16_set1(0.0f);
     float m = -INFINITY;
     int64_t block = 0;
-    for (int64_t i = 0; i < n; i += ELEM_MAX_BLOCK) {
-        const float bm = elem_max_block(x + i, n - i < ELEM_MAX_BLOCK ? n - i : ELEM_MAX_BLOCK, &bad);
+    for (int64_t i = 0; i < n; i += ELEM_MAX_STEP) {
+        const float bm = elem_max_block(x + i, n - i < ELEM_MAX_STEP ? n - i : ELEM_MAX_STEP, &bad);
         if (bm > m) {
             m = bm;
             block = i;
@@ -152,47 +152,55 @@ static void elem_max(const float *x, int64_t n, float *max, int64_t *arg, int *f
     *finite = v16_eq(bad, v16_set1(0.0f)) == 0xffffu;
 }
 
-/* exp((x - max) * scale) of sixteen elements from x[i], zero from x[n] on. */
-V16_FN v16 elem_exp_tail(const float *x, int64_t i, int64_t n, v16 max, v16 scale) {
-    const int left = i >= n ? 0 : n - i < 16 ? (int)(n - i) : 16;
-    const v16 e = v16_exp(v16_mul(v16_sub(v16_load_n(x + (left ? i : 0), left), max), scale));
-    return v16_range(e, 0, left, v16_set1(0.0f));
+static int elem_max_blocks(const float *x, int64_t n, float *blocks) {
+    v16 bad = v16_set1(0.0f);
+    for (int64_t i = 0; i < n; i += ELEM_MAX_BLOCK)
+        blocks[i / ELEM_MAX_BLOCK] = elem_max_block(x + i, n - i < ELEM_MAX_BLOCK ? n - i : ELEM_MAX_BLOCK, &bad);
+    return v16_eq(bad, v16_set1(0.0f)) == 0xffffu;
 }
 
-static double elem_sum_exp(const float *x, int64_t n, float max, float scale) {
-    const v16 m = v16_set1(max), f = v16_set1(scale);
-    d16 s = d16_zero();
-    int64_t i = 0;
-    for (; i + 64 <= n; i += 64) {
-        v16 e[4];
-        V16_UNROLL
-        for (int k = 0; k < 4; k++) e[k] = v16_exp(v16_mul(v16_sub(v16_load(x + i + 16 * k), m), f));
-        s = d16_add(s, v16_add(v16_add(e[0], e[1]), v16_add(e[2], e[3])));
+/* One block of sum_exp; split: `above` differs from `from`. */
+V16_FN double elem_sum_block(const float *x, int64_t n, const struct elem_weights *w, int split, double *above) {
+    const v16 zero = v16_set1(0.0f), max = v16_set1(w->max), scale = v16_set1(w->scale), from = v16_set1(w->from);
+    v16 all = zero, part = zero;
+    for (int64_t i = 0; i < n; i += 16) {
+        const int left = n - i < 16 ? (int)(n - i) : 16;
+        const v16 v = left == 16 ? v16_load(x + i) : v16_load_n(x + i, left);
+        v16 e = v16_exp_low(v16_mul(v16_sub(v, max), scale));
+        if (left < 16) e = v16_range(e, 0, left, zero);
+        if (split) part = v16_add(part, v16_unless_below(e, v, v16_set1(w->above)));
+        all = v16_add(all, v16_unless_below(e, v, from));
     }
-    if (i < n) {
-        v16 e[4];
-        for (int k = 0; k < 4; k++) e[k] = elem_exp_tail(x, i + 16 * k, n, m, f);
-        s = d16_add(s, v16_add(v16_add(e[0], e[1]), v16_add(e[2], e[3])));
-    }
-    return d16_sum(s);
+    const double sum = d16_sum(d16_add(d16_zero(), all));
+    *above = split ? d16_sum(d16_add(d16_zero(), part)) : sum;
+    return sum;
 }
 
-static int64_t elem_select(const float *x, int64_t n, float threshold, int32_t *idx, float *val, int64_t cap) {
-    const v16 t = v16_set1(threshold);
+static double elem_sum_exp(const float *x, int64_t n, const struct elem_weights *w, double *sums) {
+    const int64_t whole = n - n % ELEM_SUM_BLOCK;
+    double sum = 0;
+    if (w->above > w->from)
+        for (int64_t i = 0; i < whole; i += ELEM_SUM_BLOCK) sum += elem_sum_block(x + i, ELEM_SUM_BLOCK, w, 1, sums++);
+    else
+        for (int64_t i = 0; i < whole; i += ELEM_SUM_BLOCK) sum += elem_sum_block(x + i, ELEM_SUM_BLOCK, w, 0, sums++);
+    if (whole < n) sum += elem_sum_block(x + whole, n - whole, w, 1, sums);
+    return sum;
+}
+
+static int64_t elem_select(const float *x, int64_t n, float lo, float hi, uint64_t *keys, int64_t cap) {
+    const v16 l = v16_set1(lo), h = v16_set1(hi);
     int64_t found = 0;
     for (int64_t i = 0; i < n; i += 64) {
         uint64_t hits = 0;
         V16_UNROLL
         for (int k = 0; k < 4; k++) {
-            const int64_t at = i + 16 * k < n ? i + 16 * k : n;
-            hits |= (uint64_t)v16_ge(elem_load(x, at, n), t) << (16 * k);
+            const v16 v = elem_load(x, i + 16 * k < n ? i + 16 * k : n, n);
+            hits |= (uint64_t)(v16_ge(v, l) & ~v16_ge(v, h)) << (16 * k);
         }
         if (n - i < 64) hits &= (UINT64_C(1) << (n - i)) - 1;
         for (; hits; hits &= hits - 1, found++) {
             const int64_t at = i + __builtin_ctzll(hits);
-            if (found >= cap) continue;
-            idx[found] = (int32_t)at;
-            val[found] = x[at];
+            if (found < cap) keys[found] = elem_key(x[at], (uint32_t)at);
         }
     }
     return found;
@@ -209,6 +217,7 @@ V16_FN struct elem_kern elem_table(void) {
         .add = elem_add,
         .scale = elem_scale,
         .max = elem_max,
+        .max_blocks = elem_max_blocks,
         .sum_exp = elem_sum_exp,
         .select = elem_select,
     };

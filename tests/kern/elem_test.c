@@ -41,6 +41,11 @@ static void find_levels(void) {
         elem_init_avx512(&k);
         g_levels[g_n_levels++] = (struct level){"avx512", k};
     }
+#elif defined(__aarch64__)
+    if (cpu_has(cpu_detect(), CPU_NEON)) {
+        elem_init_neon(&k);
+        g_levels[g_n_levels++] = (struct level){"neon", k};
+    }
 #endif
 }
 
@@ -159,33 +164,35 @@ static void test_rope(void **state) {
         }
 }
 
-/* exp over its whole range, through sum_exp of one element: at most 1 ulp off; exactly 1, 0 and infinity where due. */
+static double exp_of(const struct elem_kern *k, float x) {
+    const struct elem_weights all = {0.0f, 1.0f, -INFINITY, -INFINITY};
+    double block = -1;
+    const double sum = k->sum_exp(&x, 1, &all, &block);
+    assert_true(block == sum);
+    return sum;
+}
+
+/* exp up to 0, through sum_exp of one element: at most 1 ulp off; exactly 1 and 0 where due. What is above, and NaN,
+ * through silu. */
 static void test_exp(void **state) {
     (void)state;
     for (int lv = 0; lv < g_n_levels; lv++) {
         const struct elem_kern *const k = &g_levels[lv].k;
         double worst = 0;
-        for (uint32_t i = 0; i < 400000; i++) {
-            const float x = -87.3365f + (float)i * (176.059f / 400000.0f);
-            const double y = k->sum_exp(&x, 1, 0.0f, 1.0f), want = exp((double)x);
+        for (uint32_t i = 0; i <= 400000; i++) {
+            const float x = -87.3365f + (float)i * (87.3365f / 400000.0f);
+            const double y = exp_of(k, x < 0 ? x : 0), want = exp((double)(x < 0 ? x : 0));
             int e;
             frexp(want, &e);
             worst = fmax(worst, fabs(y - want) / ldexp(1.0, e - 24));
         }
         if (!(worst <= 1.0)) fail_msg("%s: exp is %.3f ulp off", g_levels[lv].name, worst);
-        const float zero = 0.0f, inf = INFINITY, low = -87.4f, high = 88.8f, tiny = 1e-42f;
-        const float bad = NAN, odd = half_float(0x7fc12345u);
-        float none = -INFINITY;
-        assert_true(k->sum_exp(&zero, 1, 0.0f, 1.0f) == 1.0);
-        assert_true(k->sum_exp(&tiny, 1, 0.0f, 1.0f) == 1.0);
-        assert_true(k->sum_exp(&none, 1, 0.0f, 1.0f) == 0.0);
-        assert_true(k->sum_exp(&low, 1, 0.0f, 1.0f) == 0.0);
-        none = -3e38f;
-        assert_true(k->sum_exp(&none, 1, 3e38f, 1.0f) == 0.0);
-        assert_true(isinf(k->sum_exp(&high, 1, 0.0f, 1.0f)));
-        assert_true(isinf(k->sum_exp(&inf, 1, 0.0f, 1.0f)));
-        assert_true(isnan(k->sum_exp(&bad, 1, 0.0f, 1.0f)));
-        assert_true(isnan(k->sum_exp(&odd, 1, 0.0f, 1.0f)));
+        assert_true(exp_of(k, 0.0f) == 1.0 && exp_of(k, -1e-42f) == 1.0);
+        assert_true(exp_of(k, -INFINITY) == 0.0 && exp_of(k, -87.4f) == 0.0 && exp_of(k, -3e38f) == 0.0);
+        const float bad[] = {NAN, half_float(0x7fc12345u)}, one[] = {1, 1};
+        float y[2];
+        k->silu_mul(y, bad, one, 2);
+        assert_true(isnan(y[0]) && isnan(y[1]));
     }
 }
 
@@ -258,48 +265,92 @@ static void test_max_of_nothing(void **state) {
         }
 }
 
+/* Blocks, thresholds and totals, against libm and against generic bit for bit. */
 static void test_sum_exp(void **state) {
     (void)state;
     struct rng rng = rng_seeded(5);
-    for (int n = 0; n < 3000; n = n < 300 ? n + 1 : n + 397) {
-        struct guard x = random_row(&rng, n, 20.0f);
-        double want = 0, first = 0;
-        for (int i = 0; i < n; i++) want += exp(((double)((float *)x.data)[i] - 20.0) * (double)0.7f);
-        for (int lv = 0; lv < g_n_levels; lv++) {
-            const double s = g_levels[lv].k.sum_exp(x.data, n, 20.0f, 0.7f);
-            if (lv == 0) first = s;
-            assert_true(fabs(s - want) <= 2e-6 * want); /* the argument's rounding counts up to 28 times */
-            assert_true(s == first);
+    for (int n = 0; n < 3000; n = n < 600 ? n + 1 : n + 397)
+        for (int kind = 0; kind < 4; kind++) {
+            static const float froms[] = {-INFINITY, -5, -5, 21}, aboves[] = {-INFINITY, -5, 10, INFINITY};
+            const struct elem_weights w = {20, 0.7f, froms[kind], aboves[kind]};
+            struct guard x = random_row(&rng, n, 20.0f), sums = guard_alloc(8 * (size_t)((n + 255) / 256));
+            const float *const v = x.data;
+            double want[12] = {0}, all = 0, first[12] = {0}, first_all = 0;
+            for (int i = 3; i < n; i += 50) ((float *)x.data)[i] = i % 3 ? w.from : w.above < 20 ? w.above : 20;
+            for (int i = 0; i < n; i++) {
+                const double e = exp(((double)v[i] - 20.0) * (double)0.7f);
+                if (v[i] >= w.from) all += e;
+                if (v[i] >= w.above) want[i / 256] += e;
+            }
+            for (int lv = 0; lv < g_n_levels; lv++) {
+                const double sum = g_levels[lv].k.sum_exp(v, n, &w, sums.data);
+                if (lv == 0) memcpy(first, sums.data, sums.bytes), first_all = sum;
+                assert_true(fabs(sum - all) <= 2e-6 * all); /* the argument's rounding counts up to 28 times */
+                for (int b = 0; b < (n + 255) / 256; b++)
+                    assert_true(fabs(((double *)sums.data)[b] - want[b]) <= 2e-6 * want[b]);
+                assert_true(sum == first_all);
+                assert_memory_equal(first, sums.data, sums.bytes);
+            }
+            guard_free(&x), guard_free(&sums);
         }
-        guard_free(&x);
+}
+
+static void test_max_blocks(void **state) {
+    (void)state;
+    struct rng rng = rng_seeded(9);
+    for (int n = 1; n < 1500; n = n < 300 ? n + 1 : n + 97)
+        for (int kind = 0; kind < 4; kind++) {
+            static const float bad[] = {0, NAN, INFINITY, -INFINITY};
+            struct guard x = random_row(&rng, n, 5.0f), blocks = guard_alloc(4 * (size_t)((n + 63) / 64));
+            float *const v = x.data, want[24];
+            if (kind) v[rng_below(&rng, (uint32_t)n)] = bad[kind];
+            for (int b = 0; b < (n + 63) / 64; b++) want[b] = -INFINITY;
+            for (int i = 0; i < n; i++)
+                if (v[i] > want[i / 64]) want[i / 64] = v[i];
+            for (int lv = 0; lv < g_n_levels; lv++) {
+                assert_int_equal(g_levels[lv].k.max_blocks(v, n, blocks.data), kind == 0);
+                assert_memory_equal(blocks.data, want, blocks.bytes);
+            }
+            guard_free(&x), guard_free(&blocks);
+        }
+}
+
+/* Ascending keys are descending logits, then ascending ids; the logit comes back. */
+static void test_key(void **state) {
+    (void)state;
+    static const float x[] = {INFINITY, 3e38f, 2, 1, 1e-42f, 0, -1e-42f, -1, -2, -3e38f, -INFINITY};
+    for (size_t i = 0; i < N_ELEMENTS(x); i++) {
+        assert_true(elem_key_value(elem_key(x[i], 7)) == x[i]);
+        assert_true(elem_key(x[i], 7) < elem_key(x[i], 8));
+        if (i > 0) assert_true(elem_key(x[i - 1], UINT32_MAX) < elem_key(x[i], 0));
     }
+    assert_true(elem_key(-0.0f, 5) == elem_key(0.0f, 5));
 }
 
 static void test_select(void **state) {
     (void)state;
     struct rng rng = rng_seeded(6);
     for (int n = 0; n < 700; n = n < 150 ? n + 1 : n + 97)
-        for (int kind = 0; kind < 5; kind++) {
-            static const float thresholds[] = {0.9f, 0.0f, -INFINITY, 2.0f, 0.5f};
-            const float t = thresholds[kind];
+        for (int kind = 0; kind < 6; kind++) {
+            static const float los[] = {0.9f, 0.0f, -INFINITY, 2.0f, 0.5f, -0.5f};
+            static const float his[] = {INFINITY, INFINITY, INFINITY, INFINITY, INFINITY, 0.25f};
+            const float lo = los[kind], hi = his[kind];
             struct guard x = random_row(&rng, n, 1.0f);
             const int64_t cap = kind == 4 ? n / 8 : n;
-            struct guard idx = guard_alloc(4 * (size_t)cap), val = guard_alloc(4 * (size_t)cap);
-            for (int i = 0; i < n; i += 7) ((float *)x.data)[i] = i % 2 ? NAN : t; /* equal counts, NaN does not */
+            struct guard keys = guard_alloc(8 * (size_t)cap);
+            float *const v = x.data;
+            for (int i = 0; i < n; i += 7) v[i] = i % 2 ? NAN : i % 3 ? lo : hi; /* lo counts, hi and NaN do not */
             for (int lv = 0; lv < g_n_levels; lv++) {
-                const int64_t found = g_levels[lv].k.select(x.data, n, t, idx.data, val.data, cap);
+                const int64_t found = g_levels[lv].k.select(v, n, lo, hi, keys.data, cap);
                 int64_t want = 0;
                 for (int i = 0; i < n; i++) {
-                    if (!(((float *)x.data)[i] >= t)) continue;
-                    if (want < cap) {
-                        assert_int_equal(((int32_t *)idx.data)[want], i);
-                        assert_true(((float *)val.data)[want] == ((float *)x.data)[i]);
-                    }
+                    if (!(v[i] >= lo && v[i] < hi)) continue;
+                    if (want < cap) assert_true(((uint64_t *)keys.data)[want] == elem_key(v[i], (uint32_t)i));
                     want++;
                 }
                 assert_int_equal(found, want);
             }
-            guard_free(&x), guard_free(&idx), guard_free(&val);
+            guard_free(&x), guard_free(&keys);
         }
 }
 
@@ -307,7 +358,8 @@ enum { VOCAB = 151936 };
 
 struct bench_data {
     float *x, *y;
-    int32_t *idx;
+    uint64_t *keys;
+    double *sums;
 };
 
 static double bench_vocab(const struct elem_kern *k, int what, const struct bench_data *b) {
@@ -318,10 +370,12 @@ static double bench_vocab(const struct elem_kern *k, int what, const struct benc
         int64_t arg;
         int finite;
         if (what == 0) k->max(b->x, VOCAB, &m, &arg, &finite), keep += (double)m;
-        if (what == 1) keep += k->sum_exp(b->x, VOCAB, 12.0f, 1.0f);
-        if (what == 2) keep += (double)k->select(b->x, VOCAB, 11.97f, b->idx, b->y, VOCAB);
+        if (what == 1) keep += k->sum_exp(b->x, VOCAB, &(struct elem_weights){12, 1, 0, 0}, b->sums);
+        if (what == 2) keep += (double)k->select(b->x, VOCAB, 11.97f, INFINITY, b->keys, VOCAB);
         if (what == 3) k->silu_mul(b->y, b->x, b->x, VOCAB);
         if (what == 4) k->rmsnorm(b->y, b->x, b->x, 4096, 1e-6f);
+        if (what == 5) keep += k->max_blocks(b->x, VOCAB, b->y);
+        if (what == 6) keep += k->sum_exp(b->x, VOCAB, &(struct elem_weights){12, 1, 0, 6}, b->sums);
         best = fmin(best, (double)(clock_ns() - t0) * 1e-3);
     }
     return keep == 1.5 ? 0 : best;
@@ -329,14 +383,15 @@ static double bench_vocab(const struct elem_kern *k, int what, const struct benc
 
 static int bench(void) {
     static const char *const names[] = {"max 151936", "sum_exp 151936", "select 151936 (0.1 %)", "silu_mul 151936",
-                                        "rmsnorm 4096"};
-    const struct bench_data b = {mem_xcalloc(VOCAB, 4), mem_xcalloc(VOCAB, 4), mem_xcalloc(VOCAB, 4)};
+                                        "rmsnorm 4096",           "max_blocks 151936", "sum_exp 151936, split"};
+    const struct bench_data b = {mem_xcalloc(VOCAB, 4), mem_xcalloc(VOCAB, 4), mem_xcalloc(VOCAB, 8),
+                                 mem_xcalloc(VOCAB / 256 + 1, 8)};
     struct rng rng = rng_seeded(8);
     for (int i = 0; i < VOCAB; i++) b.x[i] = 12.0f * rng_f32(&rng);
     for (int lv = 0; lv < g_n_levels; lv++)
-        for (int what = 0; what < 5; what++)
+        for (int what = 0; what < 7; what++)
             printf("%-18s %-24s %8.2f us\n", g_levels[lv].name, names[what], bench_vocab(&g_levels[lv].k, what, &b));
-    mem_free(b.x), mem_free(b.y), mem_free(b.idx);
+    mem_free(b.x), mem_free(b.y), mem_free(b.keys), mem_free(b.sums);
     return 0;
 }
 
@@ -357,6 +412,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_activation_limits),
         cmocka_unit_test(test_max),
         cmocka_unit_test(test_max_of_nothing),
+        cmocka_unit_test(test_max_blocks),
+        cmocka_unit_test(test_key),
         cmocka_unit_test(test_sum_exp),
         cmocka_unit_test(test_select),
     };

@@ -25,6 +25,7 @@
 enum { BLOCK = 16, GROUPS_MAX = 3, PAGES_MAX = 64, REQUESTS_MAX = 40, LEN_MAX = 256, VOCAB = 24, EOS = 3 };
 
 static uint64_t first_seed = 1, n_seeds = 10000;
+static struct sample_reduce *reducer;
 
 struct request {
     struct sequence *seq; /* while the scheduler has it */
@@ -104,14 +105,14 @@ static void context_logits(uint64_t context, float *logits) {
 
 /* Samples as the engine does: edits, reduction, draw. */
 static int32_t sample(struct sim *sim, const struct sequence *seq, uint64_t context) {
-    float logits[VOCAB], best_logits[8];
-    int32_t best_ids[8], scratch[VOCAB];
+    float logits[VOCAB];
     const int32_t eos = EOS;
-    struct sampler_input in;
     context_logits(context, logits);
     if (sequence_has_edits(seq)) sampler_edit(seq, &eos, 1, logits, VOCAB, sim->counts);
-    sampler_reduce(logits, VOCAB, 8, best_ids, best_logits, &in);
-    return sampler_draw(&in, &seq->sampling, (uint64_t)seq->n_tokens, scratch);
+    struct sample_row row = {.logits = logits, .masked = true};
+    row.draw = sampler_draw(&seq->sampling, (uint64_t)seq->n_tokens);
+    sample_reduce_run(reducer, NULL, &row, 1);
+    return row.token;
 }
 
 /* The cell of position p, which must be in the table. */
@@ -584,9 +585,13 @@ static void run_seed(struct sim *sim, uint64_t seed) {
 
 static void engine_sim_test(void **state) {
     struct sim *const sim = mem_xalloc(sizeof *sim);
+    struct kern kern;
     (void)state;
+    kern_init(&kern, CPU_GENERIC);
+    assert_int_equal(sample_reduce_create(&reducer, &kern, VOCAB, 1, 1, NULL), ERR_OK);
     for (uint64_t i = 0; i < n_seeds; i++)
         run_seed(sim, first_seed + i);
+    sample_reduce_destroy(reducer);
     mem_free(sim);
     print_message(
         "%lld requests, %lld steps, %lld prompt chunks, %lld preemptions, %lld cached tokens, %lld evictions, "

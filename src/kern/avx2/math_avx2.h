@@ -129,7 +129,7 @@ V16_FN float v16_max_lane(v16 x) {
 }
 
 /* kern/math_coef.h has the definition. */
-V16_FN __m256 v16_exp8(__m256 x) {
+V16_FN __m256 v16_exp8_low(__m256 x) {
     const __m256 magic = _mm256_set1_ps(MATH_ROUND), one = _mm256_set1_ps(1.0f);
     const __m256 t = _mm256_fmadd_ps(x, _mm256_set1_ps(MATH_LOG2E), magic), n = _mm256_sub_ps(t, magic);
     const __m256 s = _mm256_fmadd_ps(n, _mm256_set1_ps(-MATH_LN2_HI), x);
@@ -142,12 +142,24 @@ V16_FN __m256 v16_exp8(__m256 x) {
     p = _mm256_fmadd_ps(p, r, one);
     const __m256i bits = _mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23));
     const __m256 keep = _mm256_cmp_ps(x, _mm256_set1_ps(MATH_EXP_LO), _CMP_NLT_UQ);
+    return _mm256_and_ps(_mm256_castsi256_ps(bits), keep);
+}
+
+V16_FN __m256 v16_exp8(__m256 x) {
     const __m256 big = _mm256_cmp_ps(x, _mm256_set1_ps(MATH_EXP_HI), _CMP_NLE_UQ);
-    return _mm256_blendv_ps(_mm256_and_ps(_mm256_castsi256_ps(bits), keep), _mm256_mul_ps(x, _mm256_set1_ps(INFINITY)),
-                            big);
+    return _mm256_blendv_ps(v16_exp8_low(x), _mm256_mul_ps(x, _mm256_set1_ps(INFINITY)), big);
 }
 
 V16_FN v16 v16_exp(v16 x) { return (v16){v16_exp8(x.a), v16_exp8(x.b)}; }
+
+/* The same for x <= 0, without the care for large ones. */
+V16_FN v16 v16_exp_low(v16 x) { return (v16){v16_exp8_low(x.a), v16_exp8_low(x.b)}; }
+
+/* Zero in the lanes where y < limit, else x. */
+V16_FN v16 v16_unless_below(v16 x, v16 y, v16 limit) {
+    return (v16){_mm256_and_ps(x.a, _mm256_cmp_ps(y.a, limit.a, _CMP_NLT_UQ)),
+                 _mm256_and_ps(x.b, _mm256_cmp_ps(y.b, limit.b, _CMP_NLT_UQ))};
+}
 
 /* Sixteen doubles, for sums. */
 typedef struct {

@@ -103,8 +103,8 @@ V16_FN float v16_max_lane(v16 x) {
     return _mm_cvtss_f32(_mm_max_ss(w, _mm_movehdup_ps(w)));
 }
 
-/* kern/math_coef.h has the definition. */
-V16_FN v16 v16_exp(v16 in) {
+/* kern/math_coef.h has the definition; for x <= 0, without the care for large ones. */
+V16_FN v16 v16_exp_low(v16 in) {
     const __m512 x = in.v, magic = _mm512_set1_ps(MATH_ROUND), one = _mm512_set1_ps(1.0f);
     const __m512 t = _mm512_fmadd_ps(x, _mm512_set1_ps(MATH_LOG2E), magic), n = _mm512_sub_ps(t, magic);
     const __m512 s = _mm512_fmadd_ps(n, _mm512_set1_ps(-MATH_LN2_HI), x);
@@ -117,9 +117,17 @@ V16_FN v16 v16_exp(v16 in) {
     p = _mm512_fmadd_ps(p, r, one);
     const __m512i bits = _mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23));
     const __mmask16 keep = _mm512_cmp_ps_mask(x, _mm512_set1_ps(MATH_EXP_LO), _CMP_NLT_UQ);
-    const __mmask16 big = _mm512_cmp_ps_mask(x, _mm512_set1_ps(MATH_EXP_HI), _CMP_NLE_UQ);
-    const __m512 y = _mm512_maskz_mov_ps(keep, _mm512_castsi512_ps(bits));
-    return (v16){_mm512_mask_mul_ps(y, big, x, _mm512_set1_ps(INFINITY))};
+    return (v16){_mm512_maskz_mov_ps(keep, _mm512_castsi512_ps(bits))};
+}
+
+V16_FN v16 v16_exp(v16 x) {
+    const __mmask16 big = _mm512_cmp_ps_mask(x.v, _mm512_set1_ps(MATH_EXP_HI), _CMP_NLE_UQ);
+    return (v16){_mm512_mask_mul_ps(v16_exp_low(x).v, big, x.v, _mm512_set1_ps(INFINITY))};
+}
+
+/* Zero in the lanes where y < limit, else x. */
+V16_FN v16 v16_unless_below(v16 x, v16 y, v16 limit) {
+    return (v16){_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(y.v, limit.v, _CMP_NLT_UQ), x.v)};
 }
 
 /* Sixteen doubles, for sums. */

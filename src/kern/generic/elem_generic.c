@@ -61,27 +61,46 @@ static void max_generic(const float *x, int64_t n, float *max, int64_t *arg, int
     *arg = at < n ? at : 0;
 }
 
-/* Groups of 64: four sixteens added in f32, then into sixteen f64 chains. */
-static double sum_exp_generic(const float *x, int64_t n, float max, float scale) {
-    double s[16] = {0}, t[8];
-    for (int64_t i = 0; i < n; i += 64) {
-        float e[64] = {0};
-        for (int64_t k = 0; k < 64 && i + k < n; k++) e[k] = math_exp((x[i + k] - max) * scale);
-        for (int k = 0; k < 16; k++) s[k] += (double)((e[k] + e[16 + k]) + (e[32 + k] + e[48 + k]));
+static int max_blocks_generic(const float *x, int64_t n, float *blocks) {
+    int all = 1;
+    for (int64_t i = 0; i < n; i += ELEM_MAX_BLOCK) {
+        int64_t at;
+        int finite;
+        max_generic(x + i, n - i < ELEM_MAX_BLOCK ? n - i : ELEM_MAX_BLOCK, &blocks[i / ELEM_MAX_BLOCK], &at, &finite);
+        all &= finite;
     }
-    for (int k = 0; k < 8; k++) t[k] = s[k] + s[k + 8];
+    return all;
+}
+
+/* Sixteen chains in f64. */
+static double sum16_f64(const float *s) {
+    double t[8];
+    for (int k = 0; k < 8; k++) t[k] = (double)s[k] + (double)s[k + 8];
     for (int k = 0; k < 4; k++) t[k] += t[k + 4];
     return (t[0] + t[2]) + (t[1] + t[3]);
 }
 
-static int64_t select_generic(const float *x, int64_t n, float threshold, int32_t *idx, float *val, int64_t cap) {
+/* Element i of a block goes into f32 chain i % 16. */
+static double sum_exp_generic(const float *x, int64_t n, const struct elem_weights *w, double *sums) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i += ELEM_SUM_BLOCK) {
+        float all[16] = {0}, part[16] = {0};
+        for (int64_t k = i; k < n && k < i + ELEM_SUM_BLOCK; k++) {
+            const float e = math_exp((x[k] - w->max) * w->scale);
+            if (!(x[k] < w->from)) all[k % 16] += e;
+            if (!(x[k] < w->above)) part[k % 16] += e;
+        }
+        *sums++ = sum16_f64(part);
+        sum += sum16_f64(all);
+    }
+    return sum;
+}
+
+static int64_t select_generic(const float *x, int64_t n, float lo, float hi, uint64_t *keys, int64_t cap) {
     int64_t found = 0;
     for (int64_t i = 0; i < n; i++) {
-        if (!(x[i] >= threshold)) continue;
-        if (found < cap) {
-            idx[found] = (int32_t)i;
-            val[found] = x[i];
-        }
+        if (!(x[i] >= lo && x[i] < hi)) continue;
+        if (found < cap) keys[found] = elem_key(x[i], (uint32_t)i);
         found++;
     }
     return found;
@@ -98,6 +117,7 @@ void elem_init_generic(struct elem_kern *k) {
         .add = add_generic,
         .scale = scale_generic,
         .max = max_generic,
+        .max_blocks = max_blocks_generic,
         .sum_exp = sum_exp_generic,
         .select = select_generic,
     };

@@ -5,6 +5,7 @@
 
 #include "base/attr.h"
 #include "cmd/bench_kernel.h"
+#include "cmd/bench_load.h"
 #include "cmd/bench_roofline.h"
 #include "cmd/bench_serve.h"
 #include "cmd/bench_step.h"
@@ -15,12 +16,13 @@ static const struct {
 } commands[] = {
     {"step", "whole steps of a model: tokens/s, share of the machine, time per operator", bench_step_main},
     {"kernel", "the matrix kernels alone, every format", bench_kernel_main},
+    {"load", "packing of every format against the copy speed; time and peak memory of loading a model", bench_load_main},
     {"roofline", "read and copy bandwidth and arithmetic rates of this machine", bench_roofline_main},
     {"serve", "a running server under the load of many clients", bench_serve_main},
 };
 
 static void print_usage(FILE *out) {
-    fputs("usage: xenon bench step | kernel | roofline | serve [flags]; each has --help\n", out);
+    fputs("usage: xenon bench step | kernel | load | roofline | serve [flags]; each has --help\n", out);
     for (size_t i = 0; i < N_ELEMENTS(commands); i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
 }
 

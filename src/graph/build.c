@@ -71,8 +71,7 @@ struct tensor *gb_linear(struct graph *g, const struct tensor *x, const struct w
 }
 
 struct tensor *gb_linear_fine(struct graph *g, const struct tensor *x, const struct weight *w, const float *bias) {
-    const enum gemm_act act = w->kern->act;
-    const struct linear_params p = {.w = w, .bias = bias, .fine = act == GEMM_ACT_Q8_32 || act == GEMM_ACT_Q8_256};
+    const struct linear_params p = {.w = w, .bias = bias, .fine = w->kern->act != GEMM_ACT_F32};
     return graph_add(g, &op_linear, x->rows, w->n, &p, sizeof p, &x, 1);
 }
 

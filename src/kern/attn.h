@@ -90,5 +90,6 @@ struct attn_table {
 void attn_init_generic(struct attn_table *t);
 void attn_init_avx2(struct attn_table *t);
 void attn_init_avx512(struct attn_table *t);
+void attn_init_neon(struct attn_table *t);
 
 #endif

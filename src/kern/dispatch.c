@@ -27,5 +27,13 @@ void kern_init(struct kern *k, enum cpu_level level) {
         elem_init_avx512(&k->elem);
         peak_init_avx512(&k->peak, cpu_has(level, CPU_AVX512BF16));
     }
+    if (cpu_has(level, CPU_AVX512BF16)) gemm_init_avx512bf16(k->gemm);
+#elif defined(__aarch64__)
+    if (cpu_has(level, CPU_NEON)) {
+        gemm_init_neon(k->gemm);
+        attn_init_neon(&k->attn);
+        elem_init_neon(&k->elem);
+        peak_init_neon(&k->peak);
+    }
 #endif
 }

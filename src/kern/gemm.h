@@ -7,9 +7,10 @@
  * Activations are packed once per matrix input by act_pack, in row tiles of act_tile(m) rows; formats with the same
  * act kind and tile share the packed activations of one input.
  *
- * One numeric definition per (format, level): an output is ONE f32 fma chain over the blocks of K in order, starting at
- * +0; integer dots inside a block are exact. It is a function of that row of x and that row of W
- * alone: m, the tile, the number of panels and the panel's position change nothing, bit for bit.
+ * One numeric definition per (format, level): an output is ONE f32 fma chain over the blocks of K in order, starting
+ * at +0; integer dots inside a block are exact. Levels differ in BF16 alone, where `act` says which definition it is.
+ * It is a function of that row of x and that row of W alone: m, the tile, the number of panels and the panel's position
+ * change nothing, bit for bit.
  *
  * Threads: pure functions, any lane. No allocation. Pointers are 64-byte aligned (x and y: 4 bytes). */
 #ifndef KERN_GEMM_H
@@ -42,7 +43,7 @@ enum gemm_format {
 /* How activations are rounded and laid out. The kind is part of a format's numeric definition. */
 enum gemm_act {
     GEMM_ACT_F32,   /* not rounded */
-    GEMM_ACT_BF16,  /* rounded to bfloat16 */
+    GEMM_ACT_BF16,  /* rounded to bfloat16, to nearest even; sums flush denormals (gemm_generic.c) */
     GEMM_ACT_Q8_32, /* int8, one f32 scale per 32: d = max|x| / 127, q = round to even(x / d) */
     GEMM_ACT_Q8_256 /* int8, one f32 scale per 256, int16 sums per 16 */
 };
@@ -89,5 +90,10 @@ struct gemm_kern {
 void gemm_init_generic(struct gemm_kern table[GEMM_N_FORMATS]);
 void gemm_init_avx2(struct gemm_kern table[GEMM_N_FORMATS]);
 void gemm_init_avx512(struct gemm_kern table[GEMM_N_FORMATS]);
+void gemm_init_avx512bf16(struct gemm_kern table[GEMM_N_FORMATS]); /* after avx512, whose panels it keeps */
+void gemm_init_neon(struct gemm_kern table[GEMM_N_FORMATS]);
+
+/* Not part of a level: the specification of BF16 where activations are GEMM_ACT_BF16, over generic, for tests. */
+void gemm_init_generic_bf16(struct gemm_kern table[GEMM_N_FORMATS]);
 
 #endif

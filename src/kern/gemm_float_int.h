@@ -1,4 +1,4 @@
-/* The loops around the float kernels (F32, F16, BF16 weights, f32 activations), shared by the vector levels. An
+/* The loops around the float kernels (F32, F16, BF16 weights, no int8), shared by the vector levels. An
  * output is one fma chain over k in order. Few rows have too few chains for the latency of an fma, so a kernel may take
  * several panels at once; many rows get K in parts, so that a panel's part stays in L1 or L2: the chains go on from y,
  * which changes no bit. Private to src/kern/<isa>/gemm_float_*.c.
@@ -17,7 +17,7 @@ struct gemm_part {
     int64_t ldy;
     const char *panel; /* first panel, at k0 */
     size_t panel_bytes;
-    const float *act; /* [k1 - k0][R] */
+    const void *act; /* [k1 - k0][R] f32, or [ceil((k1 - k0) / 2)][R] pairs of bf16 */
     int64_t n;        /* k1 - k0; even unless it ends the row */
     bool first;       /* k0 == 0: chains start at zero */
 };
@@ -74,10 +74,12 @@ static inline void gemm_float_tile(const struct gemm_args *a, const struct gemm_
     }
 }
 
-static inline void gemm_float_run(const struct gemm_args *a, const struct gemm_float_walk *w) {
+/* layout: of the activations, GEMM_LAYOUT_FLOAT or GEMM_LAYOUT_BF16. */
+static inline void gemm_float_run_act(const struct gemm_args *a, const struct gemm_float_walk *w, int layout) {
     const int tile = gemm_act_tile(a->m, w->max_rows);
     const bool one_pass = a->m <= w->max_rows;
     const int64_t n_panels = (a->n_rows + w->panel - 1) / w->panel, kb = one_pass ? a->k : GEMM_FLOAT_K;
+    const size_t row_bytes = gemm_act_row_bytes(layout, a->k);
     const int64_t group = one_pass ? n_panels : (int64_t)(GEMM_GROUP_BYTES / (GEMM_FLOAT_K * w->k_bytes));
     for (int64_t p0 = 0; p0 < n_panels; p0 += group) {
         const int64_t p1 = p0 + group < n_panels ? p0 + group : n_panels;
@@ -86,12 +88,17 @@ static inline void gemm_float_run(const struct gemm_args *a, const struct gemm_f
                 const int R = a->m - row < tile ? a->m - row : tile;
                 struct gemm_part part = {.y = a->y + row * a->ldy,
                                          .panel_bytes = w->panel_bytes,
-                                         .act = (const float *)a->act + row * a->k + k0 * R,
+                                         .act = (const char *)a->act + (size_t)row * row_bytes +
+                                                (size_t)R * gemm_act_row_bytes(layout, k0),
                                          .n = a->k - k0 < kb ? a->k - k0 : kb,
                                          .first = k0 == 0};
                 gemm_float_tile(a, w, &part, R, p0, p1, k0);
             }
     }
+}
+
+static inline void gemm_float_run(const struct gemm_args *a, const struct gemm_float_walk *w) {
+    gemm_float_run_act(a, w, GEMM_LAYOUT_FLOAT);
 }
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/half.h"
 #include "kern/gemm_codes.h"
+#include "kern/gemm_pack.h"
 
 static size_t round64(size_t n) {
     return (n + 63) & ~(size_t)63;
@@ -283,7 +284,7 @@ static void unit_pack(uint8_t *panel, const struct gemm_layout *l, struct gemm_s
     }
 }
 
-void gemm_layout_pack(struct gemm_shape s, void *panel, const void *rows, size_t row_bytes, int n_rows) {
+void gemm_layout_pack_rows(struct gemm_shape s, void *panel, const void *rows, size_t row_bytes, int n_rows) {
     const size_t bytes = gemm_layout_bytes(s);
     const uint8_t *const first = rows;
     CHECK(n_rows >= 1 && n_rows <= s.panel);
@@ -304,6 +305,11 @@ void gemm_layout_pack(struct gemm_shape s, void *panel, const void *rows, size_t
     }
     for (int64_t k = 0; k < s.k; k += l.unit_k)
         for (int o = 0; o < n_rows; o++) unit_pack(p, &l, s, first + (size_t)o * row_bytes, (size_t)o, k);
+}
+
+void gemm_layout_pack(struct gemm_shape s, void *panel, const void *rows, size_t row_bytes, int n_rows) {
+    if (n_rows == s.panel && (s.panel == 8 || s.panel == 16)) gemm_pack_panel(s, panel, rows, row_bytes);
+    else gemm_layout_pack_rows(s, panel, rows, row_bytes, n_rows);
 }
 
 void gemm_layout_unpack(struct gemm_shape s, float *out, const void *panel, int row) {

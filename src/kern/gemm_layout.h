@@ -42,6 +42,11 @@ size_t gemm_layout_bytes(struct gemm_shape s);
 
 /* Contracts of gemm_kern.pack and unpack_row, for any format. */
 void gemm_layout_pack(struct gemm_shape s, void *panel, const void *rows, size_t row_bytes, int n_rows);
+
+/* The specification of pack, one code at a time: what the fast packers (gemm_pack_simd.h) are compared with, and what
+ * packs the one panel of a matrix that lacks rows. */
+void gemm_layout_pack_rows(struct gemm_shape s, void *panel, const void *rows, size_t row_bytes, int n_rows);
+
 void gemm_layout_unpack(struct gemm_shape s, float *out, const void *panel, int row);
 
 #endif

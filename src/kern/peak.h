@@ -23,5 +23,6 @@ void peak_init_avx2(struct peak_kern *k);
 
 /* bf16: the CPU has the bf16 instructions as well. */
 void peak_init_avx512(struct peak_kern *k, int bf16);
+void peak_init_neon(struct peak_kern *k);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -398,7 +399,25 @@ enum err ckpt_file(const struct ckpt *c, const char *file, size_t limit, char **
     return e;
 }
 
-void ckpt_drop(const struct ckpt *c, const struct ckpt_tensor *t) {
+static size_t place_in(const struct part *p, const struct ckpt_tensor *t, size_t offset) {
+    return (size_t)((uintptr_t)t->data - (uintptr_t)p->map.data) + offset;
+}
+
+void ckpt_prefetch(const struct ckpt *c, const struct ckpt_tensor *t, size_t offset, size_t len) {
     const struct part *const p = part_of(c, t);
-    if (p) file_map_drop(&p->map, (size_t)((uintptr_t)t->data - (uintptr_t)p->map.data), t->bytes);
+    if (p) file_map_prefetch(&p->map, place_in(p, t, offset), len);
+}
+
+void ckpt_release(const struct ckpt *c, const struct ckpt_tensor *t, size_t offset, size_t len) {
+    const struct part *const p = part_of(c, t);
+    if (!p) return;
+    /* Pages at the ends are shared with neighbours, who read on at the price of a fault: the map is of a file. */
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)t->data + offset;
+    const uintptr_t begin = at / page * page, end = (at + len + page - 1) / page * page;
+    (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+void ckpt_drop(const struct ckpt *c, const struct ckpt_tensor *t, size_t offset, size_t len) {
+    const struct part *const p = part_of(c, t);
+    if (p) file_map_drop(&p->map, place_in(p, t, offset), len);
 }

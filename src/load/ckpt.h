@@ -62,7 +62,13 @@ enum err ckpt_json(const struct ckpt *c, const char *file, struct conf **out,
 enum err ckpt_file(const struct ckpt *c, const char *file, size_t limit, char **out, size_t *len,
                    struct err_msg *msg) ATTR_NODISCARD;
 
-/* Advises the kernel that the pages behind this tensor's data are not needed again. */
-void ckpt_drop(const struct ckpt *c, const struct ckpt_tensor *t);
+/* Advice to the kernel about the file pages behind bytes [offset, offset + len) of a tensor's data; never fails.
+ * prefetch: they will be read soon, start now.
+ * release: this process is done with them; they leave it, and stay in the page cache while there is room.
+ * drop: nobody needs them again; whole pages leave the page cache as well, the rest of the tensor's file is untouched.
+ */
+void ckpt_prefetch(const struct ckpt *c, const struct ckpt_tensor *t, size_t offset, size_t len);
+void ckpt_release(const struct ckpt *c, const struct ckpt_tensor *t, size_t offset, size_t len);
+void ckpt_drop(const struct ckpt *c, const struct ckpt_tensor *t, size_t offset, size_t len);
 
 #endif

@@ -11,12 +11,27 @@
 #include "base/strbuf.h"
 #include "quant/quant.h"
 
-enum { JOB_BYTES = 2 << 20 }; /* source bytes of one packing job */
+enum {
+    JOB_BYTES = 2 << 20,   /* source bytes of one packing job */
+    JOBS_AHEAD = 4,        /* per lane: jobs whose source the kernel is asked to read early */
+    POOL_ELEMS = 1 << 17,  /* of a pool of random weights; a whole number of every block */
+    POOL_RUN = 256,        /* consecutive elements of it that a row takes at a time */
+    POOL_GRAIN = 32,       /* a run starts at a multiple of it: the largest block that can be encoded */
+    POOLS_MAX = 32
+};
+
+/* Random weights, ready to be packed: drawing and encoding every element would take minutes for a large model. */
+struct dummy_pool {
+    enum dtype type;
+    int64_t k; /* gives the spread */
+    char *bytes;
+};
 
 /* A matrix to pack. */
 struct mat_source {
     struct weight *w;
-    const struct ckpt_tensor *t; /* NULL: random */
+    const struct ckpt_tensor *t; /* NULL: random, from the pool */
+    const struct dummy_pool *pool;
     enum dtype from, to;
     size_t from_row, to_row; /* bytes of a row */
     _Atomic int64_t panels_left;
@@ -40,7 +55,10 @@ struct binder {
     size_t job0[PAGED_TEAMS_MAX + 1];
     struct op_counter next[PAGED_TEAMS_MAX];
     _Atomic int64_t bytes_done;
-    char *scratch; /* one share per lane */
+    struct dummy_pool pools[POOLS_MAX];
+    int n_pools;
+    bool keep_cached; /* there is room for the files beside the weights: the next start need not read the disk */
+    char *scratch;    /* one share per lane */
     size_t lane_scratch;
 };
 
@@ -89,6 +107,33 @@ static enum dtype packed_type(const struct bind_options *opt, enum dtype from, i
     return from;
 }
 
+/* The pool of weights for rows of k elements, with the spread of a trained layer. NULL: no memory. */
+static const struct dummy_pool *pool_of(struct binder *b, enum dtype type, int64_t k) {
+    const struct dummy_pool *like = NULL;
+    size_t bytes;
+    for (int i = 0; i < b->n_pools; i++) {
+        if (b->pools[i].type != type) continue;
+        like = &b->pools[i];
+        if (like->k == k) return like;
+    }
+    if (b->n_pools == POOLS_MAX) return like; /* so many shapes: some have the spread of another */
+    CHECK(dtype_row_bytes(type, POOL_ELEMS, &bytes));
+    struct dummy_pool *const p = &b->pools[b->n_pools];
+    float *const x = mem_alloc(POOL_ELEMS * sizeof *x);
+    p->bytes = x ? mem_alloc(bytes) : NULL;
+    if (p->bytes) {
+        struct rng rng = rng_seeded((uint64_t)k);
+        const float scale = 1.7f / __builtin_sqrtf((float)k);
+        for (int64_t i = 0; i < POOL_ELEMS; i++) x[i] = rng_f32(&rng) * scale;
+        quant_encode_row(type, p->bytes, x, POOL_ELEMS);
+        p->type = type;
+        p->k = k;
+        b->n_pools++;
+    }
+    mem_free(x);
+    return p->bytes ? p : NULL;
+}
+
 static enum err add_mat(struct binder *b, const struct model_weight *r, const struct ckpt_tensor *t, const char *name,
                         struct err_msg *msg) {
     struct mat_source *const s = &b->mats[b->n_mats++];
@@ -104,8 +149,10 @@ static enum err add_mat(struct binder *b, const struct model_weight *r, const st
                        dtype_info(s->from)->name);
     TRY(weight_init(s->w, name, r->n, r->k, s->to, b->opt->kern, sizes, n_teams, msg));
     atomic_init(&s->panels_left, s->w->n_panels);
-    b->out->source_bytes += (int64_t)s->from_row * r->n;
-    return ERR_OK;
+    b->out->source_bytes += (int64_t)(t ? s->from_row : s->to_row) * r->n;
+    if (t || b->opt->dry) return ERR_OK;
+    s->pool = pool_of(b, s->to, r->k);
+    return s->pool ? ERR_OK : err_set(msg, ERR_NOMEM, "weights: memory ran out");
 }
 
 /* Vectors are few and small: copied here, in f32. Random norms are one, random biases zero. */
@@ -139,6 +186,7 @@ static enum err add_row(struct binder *b, const struct model_weight *r, struct e
 /* One region per team, and every matrix its place in it. */
 static enum err make_regions(struct binder *b, struct err_msg *msg) {
     const int n_teams = pool_n_teams(b->opt->pool);
+    int64_t room = 0;
     for (int t = 0; t < n_teams; t++) {
         size_t total = 0;
         for (int i = 0; i < b->n_mats; i++)
@@ -146,6 +194,7 @@ static enum err make_regions(struct binder *b, struct err_msg *msg) {
                 return err_set(msg, ERR_FORMAT, "weights: sizes overflow");
         const int node = pool_team_node(b->opt->pool, t);
         const int64_t available = topology_available(b->opt->topology, node);
+        room += available - (int64_t)total;
         if (total > (size_t)available)
             return err_set(msg, ERR_NOMEM,
                            "weights: %.1f GiB are needed on node %d, %.1f GiB are free; use a smaller model, a smaller "
@@ -161,6 +210,7 @@ static enum err make_regions(struct binder *b, struct err_msg *msg) {
             CHECK(b->mats[i].w->base[t] || bytes == 0);
         }
     }
+    b->keep_cached = b->out->source_bytes < room / 2;
     return ERR_OK;
 }
 
@@ -183,18 +233,15 @@ static enum err make_jobs(struct binder *b, struct err_msg *msg) {
     return ERR_OK;
 }
 
-/* f32 rows of a panel from the file, or random ones with the spread of a trained layer. */
-static void panel_floats(const struct mat_source *s, int64_t row0, int n_rows, float *out) {
-    const int64_t k = s->w->k;
-    for (int r = 0; r < n_rows; r++) {
-        float *const y = out + r * k;
-        if (s->t) {
-            quant_decode_row(s->from, y, (const char *)s->t->data + (size_t)(row0 + r) * s->from_row, k);
-            continue;
-        }
-        struct rng rng = rng_seeded((uint64_t)(row0 + r) * 0x9e3779b97f4a7c15u + (uint64_t)s->w->n);
-        const float scale = 1.7f / __builtin_sqrtf((float)k);
-        for (int64_t i = 0; i < k; i++) y[i] = rng_f32(&rng) * scale;
+/* Row `row` of a random matrix: runs of the pool that depend on the matrix and the row alone. */
+static void dummy_row(const struct mat_source *s, uint64_t seed, char *out) {
+    const int64_t elems = dtype_info(s->to)->block_elems;
+    const size_t block = s->to_row / (size_t)(s->w->k / elems);
+    for (int64_t i = 0; i < s->w->k; i += POOL_RUN) {
+        const int64_t left = s->w->k - i, n = left < POOL_RUN ? left : POOL_RUN;
+        const uint64_t starts = (POOL_ELEMS - POOL_RUN) / POOL_GRAIN;
+        const size_t at = (size_t)(hash_mix(seed + (uint64_t)i) % starts) * (POOL_GRAIN / (size_t)elems);
+        memcpy(out + (size_t)(i / elems) * block, s->pool->bytes + at * block, (size_t)(n / elems) * block);
     }
 }
 
@@ -202,20 +249,53 @@ static void pack_panel(const struct binder *b, const struct mat_source *s, int64
     const struct weight *const w = s->w;
     const int64_t row0 = p * w->kern->panel, left = w->n - row0;
     const int n_rows = (int)(left < w->kern->panel ? left : w->kern->panel);
-    (void)b;
+    const char *const source = s->t ? (const char *)s->t->data + (size_t)row0 * s->from_row : NULL;
     if (s->t && s->from == s->to) {
-        weight_pack_panel(w, p, (const char *)s->t->data + (size_t)row0 * s->from_row, s->from_row);
+        weight_pack_panel(w, p, source, s->from_row);
         return;
     }
-    float *const floats = (float *)(void *)scratch;
-    char *const coded = scratch + (size_t)w->kern->panel * (size_t)w->k * sizeof(float);
-    panel_floats(s, row0, n_rows, floats);
-    if (s->to == DTYPE_F32) {
-        weight_pack_panel(w, p, floats, (size_t)w->k * sizeof(float));
-        return;
+    float *const floats = (float *)(void *)scratch; /* one row */
+    char *const coded = scratch + (size_t)w->k * sizeof(float);
+    for (int r = 0; r < n_rows; r++) {
+        char *const row = coded + (size_t)r * s->to_row;
+        if (!s->t) {
+            dummy_row(s, hash_mix((uint64_t)(s - b->mats)) + hash_mix((uint64_t)(row0 + r)), row);
+            continue;
+        }
+        quant_decode_row(s->from, floats, source + (size_t)r * s->from_row, w->k);
+        quant_encode_row(s->to, row, floats, w->k);
     }
-    for (int r = 0; r < n_rows; r++) quant_encode_row(s->to, coded + (size_t)r * s->to_row, floats + r * w->k, w->k);
     weight_pack_panel(w, p, coded, s->to_row);
+}
+
+/* The bytes of a job in its tensor's file. */
+static void job_range(const struct mat_source *s, const struct pack_job *j, size_t *offset, size_t *len) {
+    const size_t panel = (size_t)s->w->kern->panel * s->from_row, end = (size_t)j->end * panel;
+    *offset = (size_t)j->first * panel;
+    *len = (end < s->t->bytes ? end : s->t->bytes) - *offset;
+}
+
+/* Asks for the source of a job some way ahead, so that a disk has a queue and not one reader at a time. */
+static void prefetch_ahead(const struct binder *b, const struct lane *l, size_t i) {
+    const size_t ahead = i + (size_t)(JOBS_AHEAD * l->team_size);
+    if (ahead >= b->job0[l->team + 1]) return;
+    const struct pack_job *const j = &b->jobs[ahead];
+    const struct mat_source *const s = &b->mats[j->mat];
+    size_t offset, len;
+    if (!s->t) return;
+    job_range(s, j, &offset, &len);
+    ckpt_prefetch(b->c, s->t, offset, len);
+}
+
+/* What has been packed leaves this process at once, and the page cache where memory is short. */
+static void release_source(const struct binder *b, struct mat_source *s, const struct pack_job *j) {
+    const int64_t n = j->end - j->first;
+    const bool last = atomic_fetch_sub_explicit(&s->panels_left, n, memory_order_relaxed) == n;
+    size_t offset, len;
+    if (!s->t) return;
+    job_range(s, j, &offset, &len);
+    ckpt_release(b->c, s->t, offset, len);
+    if (last && !b->keep_cached) ckpt_drop(b->c, s->t, 0, s->t->bytes);
 }
 
 static void pack_lane(const struct lane *l, void *arg) {
@@ -223,15 +303,14 @@ static void pack_lane(const struct lane *l, void *arg) {
     struct op_counter *const next = &b->next[l->team];
     char *const scratch = b->scratch + (size_t)l->id * b->lane_scratch;
     for (;;) {
-        const int64_t i = atomic_fetch_add_explicit(&next->next, 1, memory_order_relaxed);
-        if (i >= (int64_t)(b->job0[l->team + 1] - b->job0[l->team])) return;
-        const struct pack_job *const j = &b->jobs[b->job0[l->team] + (size_t)i];
+        const size_t i = b->job0[l->team] + (size_t)atomic_fetch_add_explicit(&next->next, 1, memory_order_relaxed);
+        if (i >= b->job0[l->team + 1]) return;
+        const struct pack_job *const j = &b->jobs[i];
         struct mat_source *const s = &b->mats[j->mat];
+        prefetch_ahead(b, l, i);
         for (int64_t p = j->first; p < j->end; p++) pack_panel(b, s, p, scratch);
-        const int64_t n = j->end - j->first;
-        const bool last = atomic_fetch_sub_explicit(&s->panels_left, n, memory_order_relaxed) == n;
-        if (last && s->t) ckpt_drop(b->c, s->t);
-        const int64_t bytes = n * s->w->kern->panel * (int64_t)s->from_row;
+        release_source(b, s, j);
+        const int64_t bytes = (j->end - j->first) * s->w->kern->panel * (int64_t)(s->t ? s->from_row : s->to_row);
         const int64_t done = atomic_fetch_add_explicit(&b->bytes_done, bytes, memory_order_relaxed) + bytes;
         if (l->id == 0 && b->opt->progress)
             b->opt->progress(b->opt->user, "loading weights",
@@ -242,7 +321,7 @@ static void pack_lane(const struct lane *l, void *arg) {
 static enum err pack_all(struct binder *b, struct err_msg *msg) {
     for (int i = 0; i < b->n_mats; i++) {
         const struct mat_source *const s = &b->mats[i];
-        const size_t need = (size_t)s->w->kern->panel * ((size_t)s->w->k * sizeof(float) + s->to_row);
+        const size_t need = (size_t)s->w->k * sizeof(float) + (size_t)s->w->kern->panel * s->to_row;
         if (need > b->lane_scratch) b->lane_scratch = need;
     }
     b->lane_scratch = (b->lane_scratch + 4095) / 4096 * 4096;
@@ -282,6 +361,7 @@ enum err model_bind(struct model *m, const struct ckpt *c, const struct bind_opt
     b->mats = mem_calloc(m->n_rows, sizeof *b->mats);
     if (b->mats) e = bind_all(b, msg);
     else err_set(msg, e, "weights: memory ran out");
+    for (int i = 0; i < b->n_pools; i++) mem_free(b->pools[i].bytes);
     mem_free(b->mats);
     mem_free(b->jobs);
     mem_free(b->scratch);

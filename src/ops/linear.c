@@ -3,8 +3,9 @@
  * pack splits the rows at tile boundaries; linear takes chunks of panels, each team from the panels on its own node.
  * The kernel's definition makes every output independent of the split.
  *
- * Fine: the matrix meets 2 m rows, first every row of x rounded to int8 (q d, which packs without loss), then what the
- * rounding left, and y is the sum of the two. Weights are read once all the same, so a decode pays next to nothing. */
+ * Fine: the matrix meets 2 m rows, first every row of x rounded to int8 (q d) or bf16, which packs without loss, then
+ * what the rounding left, and y is the sum of the two. Weights are read once all the same, so a decode pays next to
+ * nothing. */
 #include "ops/params.h"
 
 #include "base/half.h"
@@ -62,13 +63,25 @@ static void fine_row(float *y, const float *x, int64_t k, int block, bool rest) 
     }
 }
 
+static void fine_row_bf16(float *y, const float *x, int64_t k, bool rest) {
+    for (int64_t i = 0; i < k; i++) {
+        const float q = half_from_bf16(half_to_bf16(x[i]));
+        y[i] = rest ? x[i] - q : q;
+    }
+}
+
 /* Rows first .. end of the 2 m. */
 static const float *fine_rows(const struct op_call *c, int m, int first, int end) {
     const struct weight *const w = weight_of(c->t);
     const int block = w->kern->act == GEMM_ACT_Q8_256 ? 256 : 32;
     float *const rows = c->scratch;
-    for (int r = first; r < end; r++)
-        fine_row(rows + r * w->k, c->x[0] + (r < m ? r : r - m) * c->t->src[0]->width, w->k, block, r >= m);
+    for (int r = first; r < end; r++) {
+        const float *const x = c->x[0] + (r < m ? r : r - m) * c->t->src[0]->width;
+        if (w->kern->act == GEMM_ACT_BF16)
+            fine_row_bf16(rows + r * w->k, x, w->k, r >= m);
+        else
+            fine_row(rows + r * w->k, x, w->k, block, r >= m);
+    }
     return rows;
 }
 

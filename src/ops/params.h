@@ -10,7 +10,7 @@
 struct linear_params {
     const struct weight *w;
     const float *bias; /* [n] or NULL */
-    bool fine;         /* int8 activations keep what rounding leaves as rows of their own: about 16 bits (linear.c) */
+    bool fine;         /* rounded activations keep what that leaves as rows of their own: about 16 bits (linear.c) */
 };
 
 /* rmsnorm over the whole row; head_norm over each of n_heads parts of d elements (one weight for all). */

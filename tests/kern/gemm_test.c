@@ -1,6 +1,6 @@
 /* The gemm family: every level of this CPU against the generic kernels, bit for bit, on random and extreme data, with a
  * guard page behind every buffer; the generic kernels against the reference decoder in double. `--bench` times the
- * kernels instead. XENON_EMULATE_AVX512 (a build flag) tests the avx512 folder compiled for the emulation of its
+ * kernels instead. XENON_EMULATE_AVX512 (a build flag) tests the avx512 folders compiled for the emulation of their
  * instructions. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,9 +42,12 @@ static const struct {
 };
 
 /* The levels under test; index 0 is generic. */
-static struct gemm_kern levels[CPU_N_LEVELS][GEMM_N_FORMATS];
-static const char *level_names[CPU_N_LEVELS];
+static struct gemm_kern levels[CPU_N_LEVELS + 2][GEMM_N_FORMATS];
+static const char *level_names[CPU_N_LEVELS + 2];
 static int n_levels;
+
+/* Generic, but BF16 with bf16 activations. */
+static struct gemm_kern bf16_spec[GEMM_N_FORMATS];
 
 static void levels_init(void) {
     static struct kern k;
@@ -57,10 +60,15 @@ static void levels_init(void) {
         memcpy(levels[n_levels], k.gemm, sizeof k.gemm);
         level_names[n_levels++] = cpu_level_name((enum cpu_level)l);
     }
+    memcpy(bf16_spec, levels[0], sizeof bf16_spec);
+    gemm_init_generic_bf16(bf16_spec);
 #ifdef XENON_EMULATE_AVX512
-    memcpy(levels[n_levels], levels[0], sizeof levels[0]);
-    gemm_init_avx512(levels[n_levels]);
-    level_names[n_levels++] = "avx512 (emulated)";
+    for (int pairs = 0; pairs < 2; pairs++) {
+        memcpy(levels[n_levels], levels[0], sizeof levels[0]);
+        gemm_init_avx512(levels[n_levels]);
+        if (pairs) gemm_init_avx512bf16(levels[n_levels]);
+        level_names[n_levels++] = pairs ? "avx512bf16 (emulated)" : "avx512 (emulated)";
+    }
 #endif
 }
 
@@ -89,7 +97,8 @@ static void guard_free(struct guarded *g) {
 
 /* ---- data ---- */
 
-enum data { DATA_RANDOM, DATA_ZERO, DATA_HUGE, DATA_DENORMAL, DATA_LOW, DATA_HIGH, N_DATA };
+/* TINY: products of two are about as large as the smallest normal number. */
+enum data { DATA_RANDOM, DATA_ZERO, DATA_HUGE, DATA_DENORMAL, DATA_LOW, DATA_HIGH, DATA_TINY, N_DATA };
 
 static size_t row_bytes(enum gemm_format f, int64_t k) {
     return (size_t)(k / formats[f].block * formats[f].bytes);
@@ -109,6 +118,7 @@ static void float_fill(char *p, enum gemm_format f, enum data kind, struct rng *
     if (kind == DATA_ZERO) x = rng_below(r, 2) ? 0.0f : -0.0f;
     if (kind == DATA_HUGE) x *= top[f];
     if (kind == DATA_DENORMAL) x *= f == GEMM_F16 ? 1e-6f : 1e-39f;
+    if (kind == DATA_TINY) x *= f == GEMM_F16 ? 1e-3f : 1e-19f;
     if (kind == DATA_LOW || kind == DATA_HIGH) x = kind == DATA_LOW ? -1.5f : 1.5f;
     const uint16_t h = f == GEMM_F16 ? half_to_f16(x) : half_to_bf16(x);
     if (f == GEMM_F32)
@@ -141,6 +151,7 @@ static void x_fill(float *x, int64_t n, enum data kind, struct rng *r) {
         if (kind == DATA_ZERO) x[i] = rng_below(r, 2) ? 0.0f : -0.0f;
         if (kind == DATA_HUGE) x[i] *= 1e30f;
         if (kind == DATA_DENORMAL) x[i] *= rng_below(r, 2) ? 1e-39f : 1e-44f;
+        if (kind == DATA_TINY) x[i] *= 1e-19f;
         if (kind == DATA_LOW) x[i] = -3.0f;
         if (kind == DATA_HIGH) x[i] = i % 2 ? -3.0f : 3.0f;
     }
@@ -204,20 +215,24 @@ static void check_same(const float *a, const float *b, int64_t count, const stru
 
 #define FLOATS(g) ((const float *)(const void *)(g).p)
 
+/* All m rows of the problem. */
+static struct guarded outputs(const struct gemm_kern *g, const struct problem *p, bool split) {
+    struct guarded panels = panels_make(g, p), y = gemm_rows(g, p, panels.p, 0, p->m, split);
+    guard_free(&panels);
+    return y;
+}
+
 static void check_levels(enum gemm_format f, int m, int64_t n, int64_t k, enum data wk, enum data xk) {
     struct problem p = problem_make(f, m, n, k, wk, xk);
-    struct guarded panels = panels_make(&levels[0][f], &p);
-    struct guarded want = gemm_rows(&levels[0][f], &p, panels.p, 0, m, false);
-    guard_free(&panels);
+    struct guarded want = outputs(&levels[0][f], &p, false), want_bf16 = outputs(&bf16_spec[f], &p, false);
     for (int l = 1; l < n_levels; l++) {
         const struct gemm_kern *const g = &levels[l][f];
-        panels = panels_make(g, &p);
-        struct guarded y = gemm_rows(g, &p, panels.p, 0, m, true);
-        check_same(FLOATS(y), FLOATS(want), m * n, &p, level_names[l]);
-        guard_free(&panels);
+        struct guarded y = outputs(g, &p, true);
+        check_same(FLOATS(y), FLOATS(g->act == GEMM_ACT_BF16 ? want_bf16 : want), m * n, &p, level_names[l]);
         guard_free(&y);
     }
     guard_free(&want);
+    guard_free(&want_bf16);
     problem_free(&p);
 }
 
@@ -249,6 +264,52 @@ static void test_extreme_data(void **state) {
                              (enum data)w, (enum data)x);
 }
 
+/* What the definition of BF16 with bf16 activations says, case by case: y of one row of k <= 4. */
+static const struct {
+    const char *what;
+    int k;
+    float w[4], x[4], y;
+} bf16_cases[] = {
+    // clang-format off
+    {"the odd one of a pair first",        4, {0, 0x1p24f, -0x1p24f, 1},     {1, 1, 1, 1},           0.0f},
+    {"a rounding for each product",        4, {0, 0x1p24f, 1, 1},            {1, 1, 1, 1},           0x1p24f},
+    {"no rounding of a product",           2, {0x1p127f, -0x1p127f},         {2, 1},                 0x1p127f},
+    {"x to nearest even",                  3, {1, 16, 256},
+                                              {0x1.01p0f, 0x1.03p0f, 0x1.01001p0f},                  275.25f},
+    {"x may round to the smallest normal", 1, {1},                           {0x1.fffffcp-127f},     0x1p-126f},
+    {"sums that are denormal vanish",      2, {0x1p-64f, 0x1p-64f},          {0x1p-63f, 0x1p-63f},   0.0f},
+    {"and keep their sign",                2, {-0.0f, -0x1p-64f},            {1, 0x1p-63f},          -0.0f},
+    {"which a missing element does not",   3, {-0.0f, -0x1p-64f, -0.0f},     {1, 0x1p-63f, 1},       0.0f},
+    {"denormal weights are zeros",         2, {0x1p-130f, 0x1p-127f},        {0x1p100f, 0x1p100f},   0.0f},
+    {"denormal activations are zeros",     2, {0x1p100f, 0x1p100f},          {0x1p-130f, 0x1p-127f}, 0.0f},
+    {"denormal after rounding to 24 bits", 2, {-0x1p-75f, 0x1p-63f},         {0x1p-75f, 0x1p-63f},   0.0f},
+    {"normal after rounding to 24 bits",   2, {-0x1p-76f, 0x1p-63f},         {0x1p-75f, 0x1p-63f},   0x1p-126f},
+    // clang-format on
+};
+
+static void check_bf16_cases(const struct gemm_kern *g, const char *what) {
+    for (size_t i = 0; i < N_ELEMENTS(bf16_cases); i++) {
+        struct problem p = problem_make(GEMM_BF16, 1, 1, bf16_cases[i].k, DATA_ZERO, DATA_ZERO);
+        for (int j = 0; j < bf16_cases[i].k; j++) {
+            const bf16 w = half_to_bf16(bf16_cases[i].w[j]);
+            memcpy(p.w.p + 2 * j, &w, 2);
+            memcpy(p.x.p + 4 * j, &bf16_cases[i].x[j], 4);
+        }
+        struct guarded y = outputs(g, &p, false);
+        if (half_bits(FLOATS(y)[0]) != half_bits(bf16_cases[i].y))
+            fail_msg("%s, %s: %a, not %a", what, bf16_cases[i].what, (double)FLOATS(y)[0], (double)bf16_cases[i].y);
+        guard_free(&y);
+        problem_free(&p);
+    }
+}
+
+static void test_bf16_definition(void **state) {
+    (void)state;
+    check_bf16_cases(&bf16_spec[GEMM_BF16], "specification");
+    for (int l = 0; l < n_levels; l++)
+        if (levels[l][GEMM_BF16].act == GEMM_ACT_BF16) check_bf16_cases(&levels[l][GEMM_BF16], level_names[l]);
+}
+
 /* A NaN or an infinity in one row of x reaches every output of that row and of no other. */
 static void test_not_finite(void **state) {
     (void)state;
@@ -256,7 +317,7 @@ static void test_not_finite(void **state) {
         for (int f = 0; f < GEMM_N_FORMATS; f++) {
             struct problem p = problem_make((enum gemm_format)f, 5, 24, 512, DATA_RANDOM, DATA_RANDOM);
             float *const x = (float *)(void *)p.x.p;
-            x[1 * 512 + 300] = NAN;
+            x[1 * 512 + 300] = half_float(0x7fffffffu); /* a NaN that rounding must not carry into the sign */
             x[3 * 512 + 40] = -INFINITY;
             struct guarded panels = panels_make(&levels[l][f], &p);
             struct guarded y = gemm_rows(&levels[l][f], &p, panels.p, 0, 5, false);
@@ -318,8 +379,12 @@ static void test_unpack_row(void **state) {
 }
 
 /* The activation of a row as the definition rounds it, for the check in double. */
-static void round_row(double *out, const float *x, int64_t k, int block) {
+static void round_row(double *out, const float *x, int64_t k, int block, enum gemm_act act) {
     for (int64_t i = 0; i < k; i += block) {
+        if (act == GEMM_ACT_BF16) {
+            out[i] = (double)half_from_bf16(half_to_bf16(x[i]));
+            continue;
+        }
         float max = 0.0f;
         for (int64_t j = i; j < i + block; j++) max = fmaxf(max, fabsf(x[j]));
         const float d = max / 127.0f;
@@ -328,16 +393,15 @@ static void round_row(double *out, const float *x, int64_t k, int block) {
     }
 }
 
-static void test_generic_against_double(void **state) {
-    (void)state;
-    for (int f = 0; f < GEMM_N_FORMATS; f++) {
+static void check_against_double(const struct gemm_kern table[GEMM_N_FORMATS], int first, int end) {
+    for (int f = first; f < end; f++) {
         const int64_t k = 1024, n = 20;
         struct problem p = problem_make((enum gemm_format)f, 3, n, k, DATA_RANDOM, DATA_RANDOM);
-        struct guarded panels = panels_make(&levels[0][f], &p), y = gemm_rows(&levels[0][f], &p, panels.p, 0, 3, false);
+        struct guarded y = outputs(&table[f], &p, false);
         float w[1024];
         double x[1024];
         for (int r = 0; r < 3; r++) {
-            round_row(x, FLOATS(p.x) + r * k, k, formats[f].block);
+            round_row(x, FLOATS(p.x) + r * k, k, formats[f].block, table[f].act);
             for (int64_t i = 0; i < n; i++) {
                 double sum = 0.0, size = 0.0;
                 quant_decode_row(formats[f].dtype, w, p.w.p + (size_t)i * row_bytes(p.f, k), k);
@@ -348,10 +412,15 @@ static void test_generic_against_double(void **state) {
                 assert_true(fabs(sum - (double)FLOATS(y)[r * n + i]) <= 4e-6 * size);
             }
         }
-        guard_free(&panels);
         guard_free(&y);
         problem_free(&p);
     }
+}
+
+static void test_generic_against_double(void **state) {
+    (void)state;
+    check_against_double(levels[0], 0, GEMM_N_FORMATS);
+    check_against_double(bf16_spec, GEMM_BF16, GEMM_BF16 + 1);
 }
 
 /* Kernels that name one layout and one tile make the same bytes; any split of the rows makes them too. */
@@ -470,6 +539,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_act_layouts),
         cmocka_unit_test(test_levels_equal_generic),
         cmocka_unit_test(test_extreme_data),
+        cmocka_unit_test(test_bf16_definition),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_rows_are_independent),
     };

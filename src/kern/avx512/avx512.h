@@ -40,6 +40,9 @@ static ATTR_NOINLINE ATTR_UNUSED __m512i avx512_dot_u8(__m512i acc, __m512i w, c
 static ATTR_NOINLINE ATTR_UNUSED __m512i avx512_dot_i16(__m512i acc, __m512i w, const char *a) {
     return _mm512_dpwssd_epi32(acc, w, avx512_word(a));
 }
+static ATTR_NOINLINE ATTR_UNUSED __m512 avx512_dot_bf16(__m512 acc, __m512i w, const char *a) {
+    return avx512_dpbf16(acc, w, avx512_word(a));
+}
 
 #else
 
@@ -67,6 +70,12 @@ static inline ATTR_ALWAYS_INLINE __m512i avx512_dot_u8(__m512i acc, __m512i w, c
 /* acc += s16 w times the two s16 at a. */
 static inline ATTR_ALWAYS_INLINE __m512i avx512_dot_i16(__m512i acc, __m512i w, const char *a) {
     __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*(const struct avx512_bytes *)(const void *)a));
+    return acc;
+}
+
+/* acc += bf16 w times the two bf16 at a, the odd product first; for src/kern/avx512bf16, where CPUs have it. */
+static inline ATTR_ALWAYS_INLINE __m512 avx512_dot_bf16(__m512 acc, __m512i w, const char *a) {
+    __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*(const struct avx512_bytes *)(const void *)a));
     return acc;
 }
 

@@ -3,6 +3,7 @@
  * output is one fma chain over the blocks in order, so the vector levels equal this file bit for bit. */
 #include "kern/gemm.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -94,6 +95,32 @@ static float dot_float(enum gemm_format f, const char *panel, int row, const flo
     float acc = 0.0f;
     for (int64_t i = 0; i < k; i++)
         acc = fmaf(x[i], float_value(f, panel + ((size_t)i * PANEL + (size_t)row) * e), acc);
+    return acc;
+}
+
+static float flushed(float x) {
+    return fabsf(x) < FLT_MIN ? copysignf(0.0f, x) : x;
+}
+
+/* acc + w x rounded once, to nearest even, where denormal operands are zeros and a result is zero when it is below the
+ * smallest normal number after rounding to 24 bits: when the exact sum is below 2^-126 - 2^-151. The products of two
+ * bf16 have 16 bits, so the sum in double is exact where that is close. */
+static float fma_flushed(float w, float x, float acc) {
+    w = flushed(w);
+    x = flushed(x);
+    const float y = fmaf(w, x, acc);
+    return fabs((double)w * (double)x + (double)acc) < 0x1p-126 - 0x1p-151 ? copysignf(0.0f, y) : y;
+}
+
+/* x rounded to bf16, pairs of k in order: acc = fma(w_odd, x_odd, acc), then fma(w_even, x_even, acc); an element that
+ * the last pair lacks is 0 times 0. */
+static float dot_bf16(const char *panel, int row, const bf16 *x, int64_t k) {
+    float acc = 0.0f;
+    for (int64_t i = 0; i < k; i += 2)
+        for (int64_t j = i + 1; j >= i; j--) {
+            const float w = j < k ? float_value(GEMM_BF16, panel + 2 * (j * PANEL + row)) : 0.0f;
+            acc = fma_flushed(w, half_from_bf16(x[j]), acc);
+        }
     return acc;
 }
 
@@ -220,4 +247,40 @@ void gemm_init_generic(struct gemm_kern table[GEMM_N_FORMATS]) {
         [GEMM_MXFP4] = &kern_MXFP4,
     };
     for (int f = 0; f < GEMM_N_FORMATS; f++) table[f] = *all[f];
+}
+
+/* ---- BF16 with bf16 activations ---- */
+
+static size_t act_bytes_bf16(int m, int64_t k) {
+    return gemm_act_total(GEMM_LAYOUT_BF16, m, k);
+}
+
+static void act_pack_bf16(void *act, const float *x, int64_t ldx, int m, int row0, int row1, int64_t k) {
+    (void)m;
+    for (int r = row0; r < row1; r++) {
+        bf16 *const out = (bf16 *)(void *)((char *)act + (size_t)r * gemm_act_row_bytes(GEMM_LAYOUT_BF16, k));
+        for (int64_t i = 0; i < k; i++) out[i] = half_to_bf16(x[r * ldx + i]);
+        if (k % 2) out[k] = 0;
+    }
+}
+
+static void run_bf16(const struct gemm_args *a) {
+    const size_t bytes = panel_size(GEMM_BF16, a->k), row_bytes = gemm_act_row_bytes(GEMM_LAYOUT_BF16, a->k);
+    for (int r = 0; r < a->m; r++) {
+        const bf16 *const x = (const bf16 *)(const void *)((const char *)a->act + (size_t)r * row_bytes);
+        for (int64_t i = 0; i < a->n_rows; i++) {
+            const char *const panel = (const char *)a->panels + (size_t)(i / PANEL) * bytes;
+            a->y[r * a->ldy + i] = dot_bf16(panel, (int)(i % PANEL), x, a->k);
+        }
+    }
+}
+
+void gemm_init_generic_bf16(struct gemm_kern table[GEMM_N_FORMATS]) {
+    struct gemm_kern *const g = &table[GEMM_BF16];
+    *g = kern_BF16;
+    g->act = GEMM_ACT_BF16;
+    g->act_layout = GEMM_LAYOUT_BF16;
+    g->act_bytes = act_bytes_bf16;
+    g->act_pack = act_pack_bf16;
+    g->run = run_bf16;
 }

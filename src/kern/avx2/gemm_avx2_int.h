@@ -56,16 +56,19 @@ GEMM_INLINE __m256i gemm_dot16(__m256i acc, __m256i w, __m256i a) {
     return acc;
 }
 
-/* Few rows wait for memory: the stream's own lines 2 KiB ahead, on top of what the hardware fetches (measured: Zen 3
- * reads 20 instead of 16 GB/s a core). More rows: the next panel into L2, spread over this one. `bytes` of the stream
- * start at w; `part` counts 256s of K. */
-GEMM_INLINE void gemm_ahead(const struct gemm_tile *t, const char *w, const int bytes, int64_t part, const int R) {
-    if (R <= 4) {
-        for (int b = 0; b < bytes; b += 64) _mm_prefetch(w + 2048 + b, _MM_HINT_T0);
-    } else if (t->ahead) {
-        const char *const p = t->ahead + (size_t)part * t->ahead_step;
-        for (size_t b = 0; b < t->ahead_step; b += 64) _mm_prefetch(p + b, _MM_HINT_T1);
-    }
+/* Few rows wait for memory: the stream's own lines 2 KiB ahead, on top of what the hardware fetches (Zen 3 reads 20
+ * instead of 16 GB/s a core). Called for the few lines at w that are read next, because a burst of more than 24 waits
+ * for free miss buffers: a tenth of a K-quant's rate. */
+GEMM_INLINE void gemm_ahead_near(const char *w, const int bytes, const int R) {
+    if (R > 4) return;
+    for (int b = 0; b < bytes; b += 64) _mm_prefetch(w + 2048 + b, _MM_HINT_T0);
+}
+
+/* More rows: the next panel into L2, spread over this one; `part` counts 256s of K. */
+GEMM_INLINE void gemm_ahead_next(const struct gemm_tile *t, int64_t part, const int R) {
+    if (R <= 4 || !t->ahead) return;
+    const char *const p = t->ahead + (size_t)part * t->ahead_step;
+    for (size_t b = 0; b < t->ahead_step; b += 64) _mm_prefetch(p + b, _MM_HINT_T1);
 }
 
 /* The values of IQ4_NL and IQ4_XS, for vpshufb. */

@@ -206,6 +206,7 @@ GEMM_INLINE void unit_dots(__m256i *isum, const char *w, const char *a, const st
     const char *pairs = a + 308 * R;
     GEMM_ROLLED
     for (int b = 0; b < 8; b++, w += bytes, a += 32 * R, pairs += 8 * R) {
+        gemm_ahead_near(w, bytes, R);
         block(isum, w, a, pairs, s, b, half, f);
         if (half < R) block(isum + half, w, a + 32 * half, pairs, s, b, R - half, f);
     }
@@ -227,6 +228,7 @@ GEMM_INLINE void unit(__m256 *acc, const char *head, const char *a, __m256 d, co
     const int head_bytes = f == GEMM_Q2_K ? 160 : f == GEMM_Q3_K ? 96 : f == GEMM_IQ4_XS ? 64 : 128;
     struct k_scales s;
     __m256i isum[GEMM_AVX2_ROWS];
+    gemm_ahead_near(head, head_bytes, R);
     prepare(&s, head, f);
     GEMM_UNROLL
     for (int r = 0; r < R; r++) isum[r] = _mm256_setzero_si256();
@@ -258,7 +260,7 @@ GEMM_INLINE void tile(const struct gemm_tile *t, const int R, const enum gemm_fo
     GEMM_UNROLL
     for (int r = 0; r < R; r++) acc[r] = _mm256_setzero_ps();
     for (int64_t i = 0; i < n; i++, w += bytes, a += R * GEMM_ACT256_BYTES) {
-        gemm_ahead(t, w, bytes, i, R);
+        gemm_ahead_next(t, i, R);
         unit(acc, w, a, gemm_halves(far_d ? t->panel + 16 * i : w), R, f);
     }
     GEMM_UNROLL

@@ -96,10 +96,12 @@ GEMM_INLINE void tile(const struct gemm_tile *t, const int R, const enum gemm_fo
     for (int r = 0; r < R; r++) acc[r] = _mm256_setzero_ps();
     for (int64_t n = t->k / 32, i = 0; n > 0; n -= unit_blocks, i++) {
         const char *const unit = w;
-        if (R <= 4 || i % unit_parts == 0) gemm_ahead(t, w, head + unit_blocks * codes, i / unit_parts, R);
+        gemm_ahead_near(w, head, R);
+        if (i % unit_parts == 0) gemm_ahead_next(t, i / unit_parts, R);
         w += head;
         for (int b = 0; b < unit_blocks && b < n; b++) {
             const __m256 mw = kd.min ? gemm_halves(unit + 32 + 16 * b) : _mm256_setzero_ps();
+            gemm_ahead_near(w, codes, R);
             block(acc, w, a, scale_of(unit, b, f), mw, R, f);
             w += codes;
             a += R * GEMM_ACT32_BYTES;

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -410,11 +409,7 @@ void ckpt_prefetch(const struct ckpt *c, const struct ckpt_tensor *t, size_t off
 
 void ckpt_release(const struct ckpt *c, const struct ckpt_tensor *t, size_t offset, size_t len) {
     const struct part *const p = part_of(c, t);
-    if (!p) return;
-    /* Pages at the ends are shared with neighbours, who read on at the price of a fault: the map is of a file. */
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)t->data + offset;
-    const uintptr_t begin = at / page * page, end = (at + len + page - 1) / page * page;
-    (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+    if (p) file_map_release(&p->map, place_in(p, t, offset), len);
 }
 
 void ckpt_drop(const struct ckpt *c, const struct ckpt_tensor *t, size_t offset, size_t len) {

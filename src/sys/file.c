@@ -88,6 +88,13 @@ void file_map_drop(const struct file_map *m, size_t offset, size_t len) {
     (void)posix_fadvise(m->fd, (off_t)begin, (off_t)(end - begin), POSIX_FADV_DONTNEED);
 }
 
+void file_map_release(const struct file_map *m, size_t offset, size_t len) {
+    if (!m->data || offset >= m->size) return;
+    if (len > m->size - offset) len = m->size - offset;
+    const size_t page = page_size(), begin = offset / page * page;
+    (void)madvise(address_of(m, begin), (offset + len + page - 1) / page * page - begin, MADV_DONTNEED);
+}
+
 void file_map_prefetch(const struct file_map *m, size_t offset, size_t len) {
     if (!m->data || offset >= m->size) return;
     if (len > m->size - offset) len = m->size - offset;

@@ -29,6 +29,10 @@ void file_map_close(struct file_map *m);
  * Advice only: never fails. */
 void file_map_drop(const struct file_map *m, size_t offset, size_t len);
 
+/* Takes bytes [offset, offset + len) out of this process, whole pages around them too; they stay in the system's page
+ * cache, so whoever reads them again pays a fault. */
+void file_map_release(const struct file_map *m, size_t offset, size_t len);
+
 /* Asks the system to start reading [offset, offset + len); returns at once. Advice only: never fails. */
 void file_map_prefetch(const struct file_map *m, size_t offset, size_t len);
 

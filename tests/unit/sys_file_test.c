@@ -53,6 +53,9 @@ static void test_map(void **state) {
     file_map_prefetch(&m, 100, 20000);
     file_map_prefetch(&m, 49999, SIZE_MAX);
     file_map_prefetch(&m, 60000, 1);
+    file_map_release(&m, 0, m.size);
+    file_map_release(&m, 4097, SIZE_MAX);
+    file_map_release(&m, 60000, 1);
     file_map_drop(&m, 0, m.size);
     file_map_drop(&m, 4097, 10);
     file_map_drop(&m, 40000, SIZE_MAX);

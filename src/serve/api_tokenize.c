@@ -23,7 +23,9 @@ static void text_job_free(struct text_job *t) {
 }
 
 static void on_gone(void *arg) {
-    ((struct text_job *)arg)->r = NULL;
+    struct text_job *const t = arg;
+    t->r = NULL;
+    if (jobs_cancel(t->server->jobs, &t->job)) text_job_free(t);
 }
 
 static void run(struct job *j) {

@@ -1,5 +1,6 @@
 #include "serve/generation.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,11 +15,11 @@
 
 struct choice {
     struct xenon_handle *handle; /* NULL before submission and after the end */
-    struct strbuf text;          /* the whole answer, unless streaming */
+    struct strbuf text;          /* the whole answer; of a stream, what waits for a reader that does not keep up */
     struct openai_logprobs logprobs;
     struct openai_finish finish; /* reason NULL: still running */
     char *stop_string;           /* owned copy for finish.stop_string */
-    bool begun;                  /* its first chunk is written */
+    bool begun, ended;           /* its first, last chunk is written */
     size_t n_prompt, n_cached, n_generated;
     int64_t last_token_ns;
 };
@@ -36,6 +37,7 @@ struct generation {
     struct choice *choices; /* n_prompts * n, in the order of the reply */
     int n_choices, n_running;
     struct stream stream;
+    bool stalled; /* the reader does not keep up: news are held in the choices */
     char id[48];
     int64_t created, start_ns;
     struct openai_usage usage; /* so far */
@@ -66,6 +68,7 @@ static void generation_free(struct generation *g) {
 static void on_gone(void *arg) {
     struct generation *const g = arg;
     g->r = NULL;
+    if (g->in_job && jobs_cancel(g->server->jobs, &g->job)) g->in_job = false;
     if (!g->in_job) generation_free(g);
 }
 
@@ -157,17 +160,45 @@ static void finish_whole(struct generation *g) {
 
 /* ---- News of the engine ---------------------------------------------------------------------- */
 
-/* Text for choice i: an event of the stream, or kept. */
-static void put_text(struct generation *g, int i, const char *text, size_t len) {
+static void write_text(struct generation *g, int i, const char *text, size_t len) {
     struct choice *const c = &g->choices[i];
-    if (!g->req.stream) {
-        strbuf_append(&c->text, text, len);
-        return;
-    }
-    if (len == 0 && c->logprobs.n == 0) return;
     const struct openai_meta m = meta_of(g);
     openai_reply_text_chunk(stream_event_begin(&g->stream), &m, i, text, len, logprobs_of(g, c));
     stream_event_end(&g->stream);
+}
+
+static void write_end(struct generation *g, int i) {
+    struct choice *const c = &g->choices[i];
+    const struct openai_meta m = meta_of(g);
+    openai_reply_finish_chunk(stream_event_begin(&g->stream), &m, i, &c->finish);
+    stream_event_end(&g->stream);
+    c->ended = true;
+}
+
+/* Text for choice i: an event of the stream, or kept. */
+static void put_text(struct generation *g, int i, const char *text, size_t len) {
+    struct choice *const c = &g->choices[i];
+    if (!g->req.stream || g->stalled) strbuf_append(&c->text, text, len);
+    else if (len > 0 || c->logprobs.n > 0) write_text(g, i, text, len);
+}
+
+/* The reader is back: what was held for it. */
+static void write_held(struct generation *g) {
+    for (int i = 0; i < g->n_choices; i++) {
+        struct choice *const c = &g->choices[i];
+        if (c->text.failed) g->stream.out.failed = true;
+        if (c->text.len > 0 || (c->finish.reason && c->logprobs.n > 0))
+            write_text(g, i, strbuf_cstr(&c->text), c->text.len);
+        strbuf_deinit(&c->text);
+        if (c->finish.reason && !c->ended) write_end(g, i);
+    }
+}
+
+static size_t held_bytes(const struct generation *g) {
+    size_t n = 0;
+    for (int i = 0; i < g->n_choices; i++)
+        n += g->choices[i].text.len + openai_logprobs_bytes(&g->choices[i].logprobs);
+    return n;
 }
 
 /* The first news of a choice: the role of a chat answer, the echo of a prompt. */
@@ -216,6 +247,11 @@ static void observe_end(struct generation *g, const struct choice *c, const stru
     if (c->n_generated > 1) metrics_observe(&m->tpot, decode / (double)(c->n_generated - 1));
 }
 
+/* Seconds until the request's time limit. */
+static double time_left(const struct generation *g) {
+    return (double)g->req.timeout_s - (double)(clock_ns() - g->start_ns) * 1e-9;
+}
+
 /* The end of choice i; false when it ended badly, with *e filled. */
 static bool end_choice(struct generation *g, int i, const struct xenon_output *o, struct openai_error *e) {
     struct choice *const c = &g->choices[i];
@@ -223,14 +259,14 @@ static bool end_choice(struct generation *g, int i, const struct xenon_output *o
     g->n_running--;
     if (o->finish == XENON_FINISH_ERROR)
         return openai_error_set(e, 500, NULL, NULL, "%s", o->error ? o->error : "the engine failed on this request");
+    if (o->finish == XENON_FINISH_ABORT && g->req.timeout_s > 0 && time_left(g) <= 0)
+        return openai_error_set(e, 504, "timeout", "timeout", "the request's time limit of %g s has passed",
+                                (double)g->req.timeout_s);
     if (o->finish == XENON_FINISH_ABORT)
         return openai_error_set(e, 503, "server_is_overloaded", NULL, "the request was stopped before its end");
     c->stop_string = o->stop_reason ? mem_strdup(o->stop_reason) : NULL;
     c->finish = (struct openai_finish){xenon_finish_name(o->finish), c->stop_string, o->stop_id};
-    if (!g->req.stream) return true;
-    const struct openai_meta m = meta_of(g);
-    openai_reply_finish_chunk(stream_event_begin(&g->stream), &m, i, &c->finish);
-    stream_event_end(&g->stream);
+    if (g->req.stream && !g->stalled) write_end(g, i);
     return true;
 }
 
@@ -254,10 +290,15 @@ static bool take_output(struct generation *g, int i, const struct xenon_output *
     return o->finish == XENON_FINISH_NONE || end_choice(g, i, o, e);
 }
 
-/* Takes the news of all its choices. May free g. */
+/* Takes the news of all its choices, those of a slow reader too: a stop string ends its request when it is computed,
+ * not when it is read. What is held is bounded; beyond that news wait in the engine's slot. May free g. */
 static void take_news(struct generation *g) {
     struct openai_error e = {0};
-    if (g->stream.begun && http_stream_backlog(g->r) > (size_t)g->server->opt.max_backlog) return; /* until drained */
+    const size_t most = (size_t)g->server->opt.max_backlog;
+    const bool was_stalled = g->stalled;
+    g->stalled = g->stream.begun && http_stream_backlog(g->r) > most;
+    if (g->stalled && held_bytes(g) > most) return; /* until drained */
+    if (was_stalled && !g->stalled) write_held(g);
     for (int i = 0; i < g->n_choices; i++) {
         struct choice *const c = &g->choices[i];
         struct xenon_output o;
@@ -272,7 +313,7 @@ static void take_news(struct generation *g) {
             return;
         }
     }
-    if (g->n_running == 0) {
+    if (g->n_running == 0 && !g->stalled) {
         count_usage(g);
         if (g->req.stream)
             finish_stream(g);
@@ -298,6 +339,7 @@ static bool submit_choice(struct generation *g, int i, struct openai_error *e) {
                               .n_prompt = p->n_ids,
                               .sampling = g->req.sampling,
                               .priority = g->req.priority,
+                              .timeout_s = g->req.timeout_s > 0 ? fmax(time_left(g), 1e-9) : 0,
                               .cache_salt = g->req.cache_salt};
     q.sampling.seed += (uint64_t)(i % g->req.n); /* n answers of one seed are to differ */
     c->finish.stop_id = -1;
@@ -414,7 +456,7 @@ void generation_tick(struct server *s) {
     for (struct generation *g = s->generations, *next; g; g = next) {
         next = g->next;
         if (g->in_job) continue;
-        if (dead) {
+        if (dead && g->n_running > 0) {
             struct openai_error e;
             openai_error_set(&e, 503, "server_is_overloaded", NULL, "the engine has stopped");
             fail(g, &e);

@@ -7,6 +7,7 @@
 #include <event2/listener.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -23,6 +24,7 @@ enum {
     READ_MAX = 64 * 1024,  /* input held per connection besides a body */
     NOTSENT_BYTES = 65536, /* output that the kernel takes before it is sent */
     DRAINED = 16 * 1024,   /* output below this wakes on_drained */
+    REPLIES_MAX = 65536,   /* output that may wait while the next pipelined request is begun */
     LINGER_S = 3,          /* how long a closing connection reads on, so that its reply is not lost to a reset */
     BODIES_MAX = 16,       /* bodies of the largest size that may be in memory together */
     ACCEPT_PAUSE_MS = 100, /* after accept failed for want of file descriptors */
@@ -83,6 +85,7 @@ const char *http_status_name(int status) {
                  {500, "Internal Server Error"},
                  {501, "Not Implemented"},
                  {503, "Service Unavailable"},
+                 {504, "Gateway Timeout"},
                  {505, "HTTP Version Not Supported"}};
     for (size_t i = 0; i < N_ELEMENTS(names); i++)
         if (names[i].status == status) return names[i].name;
@@ -307,15 +310,27 @@ static void take_head(struct http_conn *c, size_t head_len) {
     set_timer(c, h->opt.body_s);
 }
 
+/* All of the input in one piece. NULL: there is none, or memory is short, which ends the connection with a 503. */
+static char *input_bytes(struct http_conn *c, size_t *len) {
+    struct evbuffer *const in = bufferevent_get_input(c->bev);
+    *len = evbuffer_get_length(in);
+    char *const data = *len > 0 ? (char *)evbuffer_pullup(in, -1) : NULL;
+    if (data || *len == 0) return data;
+    if (c->state == ST_HEAD) c->head = (struct http_head){.path = "", .query = ""};
+    refuse(c, 503, "memory is short; try again");
+    return NULL;
+}
+
 static bool step_head(struct http_conn *c) {
     struct evbuffer *const in = bufferevent_get_input(c->bev);
-    const char *const data = (const char *)evbuffer_pullup(in, -1);
-    size_t len = evbuffer_get_length(in);
-    if (len > 0 && data[0] == '\r' && (len == 1 || data[1] == '\n')) { /* RFC 9112 2.2: a stray CRLF before a request */
+    size_t len;
+    const char *const data = input_bytes(c, &len);
+    if (!data) return false;
+    if (data[0] == '\r' && (len == 1 || data[1] == '\n')) { /* RFC 9112 2.2: a stray CRLF before a request */
         if (len > 1) evbuffer_drain(in, 2);
         return len > 2;
     }
-    const size_t head_len = len > 0 ? http_parse_find_head(data, len) : 0;
+    const size_t head_len = http_parse_find_head(data, len);
     if (head_len > c->http->opt.max_head || (head_len == 0 && len >= c->http->opt.max_head)) {
         c->head = (struct http_head){.path = "", .query = ""};
         refuse(c, 431, "the request head is larger than this server's limit");
@@ -326,7 +341,7 @@ static bool step_head(struct http_conn *c) {
         return true;
     }
     /* The clock of a head starts with its first byte and is not restarted by later ones. */
-    if (len > 0 && !c->head_begun) {
+    if (!c->head_begun) {
         c->head_begun = true;
         set_timer(c, c->http->opt.head_s);
     }
@@ -354,10 +369,10 @@ static bool add_body(struct http_conn *c, const char *data, size_t len) {
 
 static bool step_body(struct http_conn *c) {
     struct evbuffer *const in = bufferevent_get_input(c->bev);
-    size_t len = evbuffer_get_length(in), payload;
-    if (len == 0) return false;
-    char *const data = (char *)evbuffer_pullup(in, -1);
+    size_t len, payload;
+    char *const data = input_bytes(c, &len);
     int done;
+    if (!data) return false;
     if (c->head.chunked) {
         done = http_parse_chunked(&c->chunked, data, len, &len, &payload);
         if (done < 0) {
@@ -380,8 +395,9 @@ static void conn_process(struct http_conn *c) {
     if (c->processing) return;
     c->processing = true;
     for (bool more = true; more;) {
+        /* A client that sends requests and reads no replies waits: on_write goes on. */
         if (c->state == ST_HEAD)
-            more = step_head(c);
+            more = output_len(c) <= REPLIES_MAX && step_head(c);
         else if (c->state == ST_BODY)
             more = step_body(c);
         else
@@ -410,6 +426,8 @@ static void on_write(struct bufferevent *bev, void *arg) {
         begin_linger(c);
     else if (c->state == ST_HEAD && c->http->draining && output_len(c) == 0)
         conn_free(c);
+    else if (c->state == ST_HEAD)
+        conn_process(c);
     else if (c->state == ST_WORK && c->req.on_drained)
         c->req.on_drained(c->req.hook_arg);
 }
@@ -418,8 +436,9 @@ static void on_event(struct bufferevent *bev, short what, void *arg) {
     struct http_conn *const c = arg;
     (void)bev;
     if (what & BEV_EVENT_CONNECTED) return; /* TLS handshake done */
-    /* A half-closed client still gets a reply that is already written. */
-    if ((what & BEV_EVENT_EOF) && c->state != ST_WORK && c->state != ST_LINGER && output_len(c) > 0) {
+    /* A half-closed client still gets a reply that is already written. An end and an error may come as one event. */
+    const bool half_closed = (what & BEV_EVENT_EOF) && !(what & (BEV_EVENT_ERROR | BEV_EVENT_TIMEOUT));
+    if (half_closed && c->state != ST_WORK && c->state != ST_LINGER && output_len(c) > 0) {
         c->peer_eof = true;
         c->state = ST_FLUSH;
         set_timer(c, c->http->opt.write_s);
@@ -432,6 +451,11 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
     struct http_conn *const c = arg;
     (void)fd, (void)what;
     const bool partial = c->state == ST_BODY || (c->state == ST_HEAD && c->head_begun);
+    const bool sending = c->state == ST_FLUSH || (c->state == ST_HEAD && !partial);
+    if (sending && output_len(c) > 0) { /* the reader is slow; whether it stands still is the write timeout's to say */
+        set_timer(c, c->http->opt.idle_s);
+        return;
+    }
     if (!partial || (c->http->opt.tls && c->state == ST_HEAD)) {
         conn_free(c);
         return;
@@ -543,6 +567,7 @@ void http_drain(struct http *h) {
     for (struct http_conn *c = h->conns, *next; c; c = next) {
         next = c->next;
         if (c->state == ST_HEAD && output_len(c) == 0) conn_free(c);
+        else if (c->state == ST_BODY) refuse(c, 503, "The server is shutting down.");
     }
 }
 
@@ -553,6 +578,20 @@ void http_destroy(struct http *h) {
         conn_free(h->conns);
     event_free(h->accept_timer);
     mem_free(h);
+}
+
+/* The watermark has stopped reading from this connection, so its end would not be seen. */
+static bool left_unseen(const struct http_conn *c) {
+    if (c->state != ST_WORK || evbuffer_get_length(bufferevent_get_input(c->bev)) < READ_MAX) return false;
+    struct pollfd p = {.fd = bufferevent_getfd(c->bev), .events = POLLRDHUP};
+    return poll(&p, 1, 0) == 1;
+}
+
+void http_tick(struct http *h) {
+    for (struct http_conn *c = h->conns, *next; c; c = next) {
+        next = c->next;
+        if (left_unseen(c)) conn_free(c);
+    }
 }
 
 int http_n_connections(const struct http *h) {

@@ -63,6 +63,9 @@ void http_destroy(struct http *h);
 /* No new connections; idle ones are closed, busy ones after their reply. */
 void http_drain(struct http *h);
 
+/* To be called about twice a second: ends requests whose client has left behind more input than is read ahead. */
+void http_tick(struct http *h);
+
 int http_n_connections(const struct http *h);
 
 /* Adds "name: value" to the reply's head; CR and LF in the value are dropped. */

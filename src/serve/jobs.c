@@ -113,6 +113,22 @@ bool jobs_submit(struct jobs *p, struct job *j) {
     return room;
 }
 
+bool jobs_cancel(struct jobs *p, struct job *j) {
+    pthread_mutex_lock(&p->lock);
+    struct job **at = &p->waiting.first;
+    while (*at && *at != j)
+        at = &(*at)->next;
+    const bool found = *at != NULL;
+    if (found) {
+        *at = j->next;
+        if (p->waiting.last == &j->next) p->waiting.last = at;
+        p->n_waiting--;
+        p->n_pending--;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return found;
+}
+
 void jobs_reap(struct jobs *p) {
     for (;;) {
         pthread_mutex_lock(&p->lock);

@@ -1,5 +1,5 @@
 /* A few worker threads for work that would hold up the event loop: parsing large bodies, templates, tokenization.
- * Threads: jobs_submit and jobs_reap from the loop; run() on a worker; done() from jobs_reap on the loop.
+ * Threads: jobs_submit, jobs_cancel and jobs_reap from the loop; run() on a worker; done() from jobs_reap on the loop.
  * Owns: the threads. A job belongs to the pool from submit until its done() is called. */
 #ifndef SERVE_JOBS_H
 #define SERVE_JOBS_H
@@ -25,6 +25,10 @@ void jobs_destroy(struct jobs *p);
 
 /* False: the queue is full, the job is still the caller's. */
 bool jobs_submit(struct jobs *p, struct job *j) ATTR_NODISCARD;
+
+/* Takes back a job that no worker has begun, so that it is the caller's again. False: it runs or has run, and done()
+ * is going to be called. */
+bool jobs_cancel(struct jobs *p, struct job *j) ATTR_NODISCARD;
 
 /* Calls done() of every finished job. */
 void jobs_reap(struct jobs *p);

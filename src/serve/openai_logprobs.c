@@ -151,6 +151,10 @@ void openai_logprobs_write(struct openai_logprobs *lp, struct strbuf *out) {
     lp->n = 0;
 }
 
+size_t openai_logprobs_bytes(const struct openai_logprobs *lp) {
+    return lp->tokens.len + lp->values.len + lp->tops.len + lp->offsets.len;
+}
+
 bool openai_logprobs_failed(const struct openai_logprobs *lp) {
     return lp->tokens.failed || lp->values.failed || lp->tops.failed || lp->offsets.failed;
 }

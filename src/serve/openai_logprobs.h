@@ -23,6 +23,9 @@ void openai_logprobs_add(struct openai_logprobs *lp, const struct xenon *x, cons
 /* Appends the logprobs object and forgets the tokens. */
 void openai_logprobs_write(struct openai_logprobs *lp, struct strbuf *out);
 
+/* What the tokens gathered since the last write take. */
+size_t openai_logprobs_bytes(const struct openai_logprobs *lp);
+
 /* Memory ran out somewhere. */
 bool openai_logprobs_failed(const struct openai_logprobs *lp);
 

@@ -55,6 +55,7 @@ struct openai_request {
     int32_t *stop_ids;
     const char **stop;
     int priority;
+    float timeout_s;       /* from the arrival of the request; 0: none */
     const char *cache_salt;
     struct xenon_chat chat_input; /* strings: JSON texts below and chat_template within root */
     char *messages, *tools, *documents, *kwargs;

@@ -33,6 +33,7 @@ static bool parse_numbers(struct openai_request *r, struct openai_error *e) {
               openai_fields_float(o, "presence_penalty", -2, 2, &s->presence_penalty, e) &&
               openai_fields_float(o, "frequency_penalty", -2, 2, &s->frequency_penalty, e) &&
               openai_fields_float(o, "repetition_penalty", 1e-3, 100, &s->repetition_penalty, e) &&
+              openai_fields_float(o, "timeout", 0, 1e6, &r->timeout_s, e) &&
               openai_fields_int(o, "top_k", -1, INT32_MAX, &top_k, NULL, e) &&
               openai_fields_int(o, "min_tokens", 0, INT32_MAX, &min_tokens, NULL, e) &&
               openai_fields_int(o, "seed", INT64_MIN, INT64_MAX, &seed, &s->has_seed, e) &&

@@ -137,6 +137,7 @@ static void on_wake(evutil_socket_t fd, short what, void *arg) {
 static void on_tick(evutil_socket_t fd, short what, void *arg) {
     struct server *const s = arg;
     (void)fd, (void)what;
+    http_tick(s->http);
     generation_tick(s);
     if (!s->draining) return;
     const int64_t now = clock_ns();

@@ -1,8 +1,9 @@
 """Starts the server under test.
 
 XENON_BIN    the binary (`$XENON_BIN serve ...`); without it a server around the fake engine of fake_xenon.c is built here
-XENON_MODEL  the model for XENON_BIN (a folder or a GGUF file)
+XENON_MODEL  the model for XENON_BIN (a folder or a GGUF file); "tiny" for TINY below
 XENON_ARGS   further flags for XENON_BIN
+XENON_SMALL  set for slow builds (sanitizers): fewer clients, and no statement about memory
 FAKE_CC, FAKE_CFLAGS  compiler and flags of the fake server, "-O1 -g -fsanitize=address,undefined" for instance
 """
 import hashlib
@@ -22,19 +23,47 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REAL = os.environ.get("XENON_BIN")
+SMALL = bool(os.environ.get("XENON_SMALL"))
+GOLDEN = pathlib.Path(os.environ.get("XENON_GOLDEN", ROOT.parent / "shared/golden"))
+
+
+def tiny_model():
+    """The golden model that computes fastest, for positions without end; None without the golden data."""
+    source, copy = GOLDEN / "models/smollm2", ROOT / "build/e2e-tiny"
+    if not (source / "config.json").exists():
+        return None
+    copy.mkdir(parents=True, exist_ok=True)
+    for file in source.iterdir():
+        if file.suffix not in (".gguf", ".md") and not file.name.startswith("expected"):
+            data = file.read_bytes()
+            if file.name == "config.json":
+                data = json.dumps({**json.loads(data), "max_position_embeddings": 1 << 17}).encode()
+            if not (copy / file.name).exists() or (copy / file.name).read_bytes() != data:
+                (copy / file.name).write_bytes(data)
+    return str(copy)
+
+
+TINY = tiny_model() if REAL else None
 MODEL = os.environ.get("XENON_MODEL", "some/where/fake-model")
+if MODEL == "tiny":
+    MODEL = TINY
 ARGS = shlex.split(os.environ.get("XENON_ARGS", "")) if REAL else []
 PACKAGES = ["libevent", "libevent_openssl", "openssl", "jansson", "libxxhash"]
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "fake: needs the fake engine (delays, troubles on demand)")
+    config.addinivalue_line("markers", "tiny: needs the real engine and the tiny golden model")
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
         if REAL and "fake" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="needs the fake engine"))
+        if not REAL and "tiny" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="needs the real engine"))
+        if REAL and not TINY and "tiny" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason=f"no golden models in {GOLDEN}"))
 
 
 def build_fake():
@@ -90,6 +119,7 @@ class Socket:
     """A raw connection with just enough HTTP to read replies."""
 
     def __init__(self, port, tls=None, timeout=20):
+        timeout *= 6 if SMALL else 1
         self.s = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         if tls:
             self.s = tls.wrap_socket(self.s, server_hostname="localhost")
@@ -106,7 +136,7 @@ class Socket:
     def until(self, mark):
         while mark not in self.buf:
             if not self.more():
-                raise EOFError(self.buf)
+                raise EOFError(self.buf[-300:])
         i = self.buf.index(mark) + len(mark)
         out, self.buf = self.buf[:i], self.buf[i:]
         return out
@@ -114,7 +144,7 @@ class Socket:
     def exactly(self, n):
         while len(self.buf) < n:
             if not self.more():
-                raise EOFError(self.buf)
+                raise EOFError(self.buf[-300:])
         out, self.buf = self.buf[:n], self.buf[n:]
         return out
 
@@ -275,7 +305,7 @@ def start(binary):
 
     yield make
     for s in all_servers:
-        s.stop()
+        assert s.stop() != 66, s.log[-40:]  # what TSAN_OPTIONS makes of a race
         assert not [l for l in s.log if "Sanitizer" in l or "runtime error" in l], s.log
 
 

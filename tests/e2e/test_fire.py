@@ -2,7 +2,6 @@
 import asyncio
 import json
 import os
-import pathlib
 import re
 import resource
 import signal
@@ -16,7 +15,7 @@ import time
 import pytest
 
 from conftest import ARGS, MODEL, REAL, Server
-from test_hostile import post_text, stream_body, wait_running
+from test_hostile import post_text, rss_kib, stream_body, wait_running
 
 N_STREAMS = 256 if REAL else 1000
 N_TOKENS = 8 if REAL else 60
@@ -30,10 +29,6 @@ def texts(data):
 
 def n_fds(s):
     return len(os.listdir(f"/proc/{s.p.pid}/fd"))
-
-
-def rss_kib(s):
-    return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{s.p.pid}/status").read_text())[1])
 
 
 def falls_to(bound, read, seconds=10):

@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -21,6 +22,10 @@ def post_text(path, body, extra=""):
 
 def stream_body(max_tokens=1500, **kw):
     return json.dumps({"prompt": "hello", "stream": True, "ignore_eos": True, "max_tokens": max_tokens, **kw})
+
+
+def rss_kib(s):
+    return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{s.p.pid}/status").read_text())[1])
 
 
 # ---- Bodies ------------------------------------------------------------------------------------
@@ -210,6 +215,66 @@ def test_hundreds_pipelined(server):
         assert all(c.reply().status == 200 for _ in range(500))
 
 
+def test_unread_replies_do_not_pile_up(start):
+    """Whoever pipelines requests for a long page and reads nothing waits; later it gets every reply."""
+    s = start(env={"ASAN_OPTIONS": "quarantine_size_mb=1"})
+    size, n = len(s.get("/").body), 20000
+    assert size * n > 50e6
+    before = rss_kib(s)
+    with s.connect() as c:
+        sender = threading.Thread(target=c.send, args=(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * n,))
+        c.s.settimeout(60)
+        sender.start()
+        for _ in range(20):
+            time.sleep(0.1)
+            assert rss_kib(s) - before < 8 * 1024
+        assert s.get("/health").status == 200
+        for _ in range(n):
+            r = c.reply()
+            assert (r.status, len(r.body)) == (200, size)
+        sender.join()
+
+
+def test_slow_reader_of_a_long_reply(start):
+    """The idle timeout begins when the reply is out; a reader that gets on is not cut off."""
+    s = start("--idle-timeout", "2", "--write-timeout", "60")
+    with s.connect(timeout=60) as one, s.connect(timeout=60) as two:
+        lengths = []
+        for c, extra in ((one, ""), (two, "Connection: close\r\n")):
+            c.s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            c.send(post_text("/tokenize", json.dumps({"prompt": "word " * 400_000, "return_token_strs": True}), extra))
+        for c in (one, two):
+            status, headers = c.head()
+            lengths.append(int(headers["content-length"]))
+            assert status == 200 and lengths[-1] > 3_000_000
+        for _ in range(4):
+            one.exactly(1000)
+            two.exactly(1000)
+            time.sleep(0.8)
+        for c, length in ((one, lengths[0]), (two, lengths[1])):
+            assert c.exactly(length - 4000).endswith(b"}")
+            assert c.closed()
+
+
+def test_end_and_reset_at_once(start):
+    """A client that ends and resets its connection while a reply is on its way to it leaves no descriptor behind."""
+    s = start()
+    fds = len(os.listdir(f"/proc/{s.p.pid}/fd"))
+    for _ in range(3):
+        with s.connect() as c:
+            c.send(post_text("/tokenize", json.dumps({"prompt": "word " * 400_000})))
+            assert c.head()[0] == 200
+            os.kill(s.p.pid, signal.SIGSTOP)
+            c.s.shutdown(socket.SHUT_WR)
+            c.s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        os.kill(s.p.pid, signal.SIGCONT)
+    end = time.time() + 10
+    while len(os.listdir(f"/proc/{s.p.pid}/fd")) > fds and time.time() < end:
+        time.sleep(0.05)
+    assert len(os.listdir(f"/proc/{s.p.pid}/fd")) <= fds
+    assert s.alive()
+
+
 def test_keep_alive_and_versions(server):
     with server.connect() as c:
         c.send("GET /health HTTP/1.0\r\n\r\n")
@@ -355,9 +420,8 @@ def test_slow_reader_is_bounded_and_harmless(start):
     for _ in range(10):
         assert s.complete("b", max_tokens=5).status == 200
         time.sleep(0.1)
-    rss = int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{s.p.pid}/status").read_text())[1])
     if not os.environ.get("XENON_BIN"):
-        assert rss < 400_000
+        assert rss_kib(s) < 400_000
     assert s.idle_within(30)  # the write timeout ends it
     slow.close()
     assert s.alive()
@@ -367,7 +431,7 @@ def test_slow_reader_is_bounded_and_harmless(start):
 def test_slow_reader_gets_everything(start):
     s = start("--max-model-len", "100000", env={"FAKE_TOKEN_US": "1"})
     body = {"prompt": "a", "stream": True, "ignore_eos": True, "max_tokens": 20000, "temperature": 0}
-    with s.connect() as c:
+    with s.connect(timeout=60) as c:
         c.send(post_text("/v1/completions", json.dumps(body)).replace(b"HTTP/1.1", b"HTTP/1.0"))
         time.sleep(2)
         r = c.reply()
@@ -489,7 +553,7 @@ def test_signal_while_loading(start, sig):
     s = start(env={"FAKE_LOAD_MS": "30000"}, wait=False)
     assert s.port_known.wait(20)
     t = time.time()
-    assert s.stop(sig) == 0 and time.time() - t < 1
+    assert s.stop(sig) == 0 and time.time() - t < 10
 
 
 @pytest.mark.fake

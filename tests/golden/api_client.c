@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cpu.h"
 #include "base/env.h"
 #include "base/mem.h"
 
@@ -11,7 +12,9 @@ bool api_client_is_slow(void) {
 #ifdef XENON_DEBUG
     return true;
 #else
-    return false;
+    enum cpu_level level;
+    struct err_msg msg;
+    return cpu_level_wanted(&level, &msg) == ERR_OK && level == CPU_GENERIC;
 #endif
 }
 

@@ -127,7 +127,7 @@ static void test_heap_is_the_plain_loop(void **state) {
 
 /* Characters: unknown ones, a pseudo character that only occurs inside a token, and an unused token. */
 static void test_characters(void **state) {
-    static const char *const tokens[] = {"<unk>", "a", "b", "ab", "\xc3\xa9" "a", "abb"};
+    static const char *const tokens[] = {"<unk>", "a", "b", "ab", ("\xc3\xa9" "a"), "abb"};
     static const uint32_t rank[] = {9, 9, 9, 2, 1, 3};
     struct vocab v = {0};
     struct bpe b = {0};

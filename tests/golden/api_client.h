@@ -33,7 +33,7 @@ struct api_client_answer {
     int32_t stop_id;
 };
 
-/* Sanitizers, debug builds and the generic kernels run a part of the long tests. */
+/* Sanitizers and debug builds run a part of the long tests. */
 bool api_client_is_slow(void);
 
 /* XENON_TEST_FULL=1: the long forms. */

@@ -38,7 +38,7 @@ static int spread(struct rng *r, int n, double ratio) {
 
 void bench_serve_prompt_write(const struct bench_serve_load *l, int i, struct strbuf *b, int *max_tokens) {
     const struct bench_serve_options *const o = &l->opt;
-    const uint64_t shared = hash_mix(o->dataset_seed ^ 0x5eed), own = hash_mix(o->dataset_seed + (uint64_t)i * 2 + 1);
+    const uint64_t shared = hash_mix(o->dataset_seed ^ 0x5eed), own = hash_mix(hash_mix(o->dataset_seed) + (uint64_t)i);
     struct rng r = rng_seeded(own ^ 0x1e47);
     const int n = spread(&r, o->input_len, o->range_ratio);
     *max_tokens = spread(&r, o->output_len, o->range_ratio);

@@ -86,6 +86,25 @@ static void test_prompts(void **state) {
     strbuf_deinit(&b);
 }
 
+/* Runs with neighbouring seeds have no prompt in common: a server that is measured twice would find them in its cache.
+ */
+static void test_seeds(void **state) {
+    int32_t pool[] = {5, 6, 7, 8, 9, 10, 11, 12};
+    struct bench_serve_load l = {.opt = {.input_len = 40, .output_len = 1}, .pool = pool, .n_pool = N_ELEMENTS(pool)};
+    struct strbuf b[2][20] = {{{0}}};
+    int max_tokens;
+    (void)state;
+    for (int i = 0; i < 20; i++) prompt_of(&l, i, &b[0][i], &max_tokens);
+    for (uint64_t seed = 1; seed < 5; seed++) {
+        l.opt.dataset_seed = seed;
+        for (int i = 0; i < 20; i++) {
+            prompt_of(&l, i, &b[1][i], &max_tokens);
+            for (int k = 0; k < 20; k++) assert_string_not_equal(strbuf_cstr(&b[0][k]), strbuf_cstr(&b[1][i]));
+        }
+    }
+    for (int i = 0; i < 40; i++) strbuf_deinit(&b[i / 20][i % 20]);
+}
+
 /* Without ids: words between quotes that are JSON as they stand, as many as asked for. */
 static void test_words(void **state) {
     struct bench_serve_load l = {.opt = {.input_len = 30, .output_len = 1, .shared_prefix_len = 4}};
@@ -149,6 +168,7 @@ static void test_stream_errors(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gaps),  cmocka_unit_test(test_poisson),       cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_seeds),
         cmocka_unit_test(test_words), cmocka_unit_test(test_stream_pieces), cmocka_unit_test(test_stream_errors),
     };
     return cmocka_run_group_tests_name("cmd_bench_serve_load", tests, NULL, NULL);

@@ -167,9 +167,9 @@ static void test_stream_errors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gaps),  cmocka_unit_test(test_poisson),       cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_words), cmocka_unit_test(test_stream_pieces), cmocka_unit_test(test_stream_errors),
+        cmocka_unit_test(test_gaps),  cmocka_unit_test(test_poisson), cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_seeds), cmocka_unit_test(test_words),   cmocka_unit_test(test_stream_pieces),
+        cmocka_unit_test(test_stream_errors),
     };
     return cmocka_run_group_tests_name("cmd_bench_serve_load", tests, NULL, NULL);
 }

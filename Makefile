@@ -190,9 +190,7 @@ test: all lint unit fuzz $(EXAMPLES)
 	$(if $(QEMU),$(SELF) kern-neon-programs)
 	@tests/run -l build/logs $(TEST)
 
-# Not on the portable kernels: what computes the real model for longer than tests/run lets a program go on.
-LEVEL_TESTS = $(filter-out $(if $(filter generic,$1),%/real_test %/equivalence_test),$(call tests,kern golden))
-ISA_LEVELS = $(foreach l,generic avx2,$(foreach t,$(call LEVEL_TESTS,$l),'env XENON_ISA=$l $t'))
+ISA_LEVELS = $(foreach l,generic avx2,$(foreach t,$(call tests,kern golden),'env XENON_ISA=$l $t'))
 
 full: all lint unit fuzz $(EXAMPLES)
 	$(SELF) MODE=asan B=$A $A/xenon $(ASAN) fuzz $(EXAMPLES:$B/%=$A/%)
@@ -200,7 +198,7 @@ full: all lint unit fuzz $(EXAMPLES)
 	$(if $(QEMU),$(SELF) kern-neon-programs)
 	$(SELF) MODE=tsan B=$T $T/xenon $(ASAN:$A/%=$T/%)
 	$(SELF) CC=$(OTHER) B=build/$(OTHER)-release unit
-	@tests/run -l build/logs $(TEST) \
+	@tests/run -t 3600 -l build/logs $(TEST) \
 	    'tools/e2e --tiny $T/xenon' $(ASAN:$A/%=$T/%) $(UNIT:$B/%=build/$(OTHER)-release/%) $(ISA_LEVELS)
 
 # The AVX-512 kernels through SIMDe on AVX2, so that their logic is tested on any x86-64 CPU (GCC, libsimde-dev).

@@ -275,3 +275,10 @@ void args_print_help(const struct args *a, FILE *out, const char *usage, bool al
     }
     if (any_rare && !all) print_rare(a, out);
 }
+
+bool args_listed(const char *list, const char *name) {
+    const size_t len = strlen(name);
+    for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
+        if (strncmp(p, name, len) == 0 && (p[len] == ',' || !p[len])) return true;
+    return strcmp(list, "all") == 0;
+}

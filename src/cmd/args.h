@@ -74,4 +74,7 @@ void args_print_help(const struct args *a, FILE *out, const char *usage, bool al
 /* Bytes from "4GiB" and the like (see ARG_SIZE). */
 enum err args_parse_size(int64_t *out, const char *text, struct err_msg *msg) ATTR_NODISCARD;
 
+/* Whether a word of the comma-separated list is `name`, or the list is "all". */
+bool args_listed(const char *list, const char *name);
+
 #endif

@@ -205,14 +205,6 @@ static enum err parse_rows(struct kernel_bench *b, struct err_msg *msg) {
     return b->n_rows ? ERR_OK : err_set(msg, ERR_ARG, "--rows is empty");
 }
 
-/* Whether a word of the comma-separated list names the type. */
-static bool listed(const char *list, const char *name) {
-    const size_t len = strlen(name);
-    for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
-        if (strncmp(p, name, len) == 0 && (p[len] == ',' || !p[len])) return true;
-    return strcmp(list, "all") == 0;
-}
-
 static enum err open_machine(struct kernel_bench *b, struct err_msg *msg) {
     const struct topology_options topo = {.fake_nodes = b->flags.fake_nodes};
     enum cpu_level level;
@@ -250,7 +242,7 @@ static enum err measure_all(struct kernel_bench *b, struct err_msg *msg) {
     for (int t = 0; t < DTYPE_N; t++) {
         enum gemm_format f;
         if (!weight_format((enum dtype)t, &f)) continue;
-        if (!listed(b->flags.format, dtype_info((enum dtype)t)->name)) continue;
+        if (!args_listed(b->flags.format, dtype_info((enum dtype)t)->name)) continue;
         TRY(measure_format(b, (enum dtype)t, msg));
         n++;
     }

@@ -186,21 +186,13 @@ static void measure_packing(struct load_bench *b, enum dtype type) {
                              bench_machine_median(copy, n), bench_machine_median(ratio, n)};
 }
 
-/* Whether a word of the comma-separated list names the type. */
-static bool listed(const char *list, const char *name) {
-    const size_t len = strlen(name);
-    for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
-        if (strncmp(p, name, len) == 0 && (p[len] == ',' || !p[len])) return true;
-    return strcmp(list, "all") == 0;
-}
-
 static enum err measure_formats(struct load_bench *b, struct err_msg *msg) {
     enum dtype types[FORMATS_MAX];
     int n = 0;
     for (int t = 0; t < DTYPE_N; t++) {
         enum gemm_format f;
         if (n < FORMATS_MAX && weight_format((enum dtype)t, &f) &&
-            listed(b->flags.format, dtype_info((enum dtype)t)->name))
+            args_listed(b->flags.format, dtype_info((enum dtype)t)->name))
             types[n++] = (enum dtype)t;
     }
     if (n == 0) return err_set(msg, ERR_ARG, "--format %s: no such format has kernels", b->flags.format);

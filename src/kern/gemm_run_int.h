@@ -97,6 +97,16 @@ static inline void gemm_walk_run(const struct gemm_args *a, const struct gemm_wa
             }
 }
 
+/* Bytes of a panel's unit of 256, of the formats that have such units. */
+GEMM_INLINE int gemm_unit_bytes(const enum gemm_format f, const int panel) {
+    return panel * (f == GEMM_Q2_K   ? 84
+                    : f == GEMM_Q3_K ? 108
+                    : f == GEMM_Q4_K ? 144
+                    : f == GEMM_Q5_K ? 176
+                    : f == GEMM_Q6_K ? 208
+                                     : 136);
+}
+
 /* ---- the table entry of a format ---- */
 
 #define GEMM_PACKING(F, PANEL)                                                                                         \

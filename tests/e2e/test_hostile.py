@@ -431,7 +431,7 @@ def test_slow_reader_is_bounded_and_harmless(start):
 def test_slow_reader_gets_everything(start):
     s = start("--max-model-len", "100000", env={"FAKE_TOKEN_US": "1"})
     body = {"prompt": "a", "stream": True, "ignore_eos": True, "max_tokens": 20000, "temperature": 0}
-    with s.connect(timeout=60) as c:
+    with s.connect() as c:
         c.send(post_text("/v1/completions", json.dumps(body)).replace(b"HTTP/1.1", b"HTTP/1.0"))
         time.sleep(2)
         r = c.reply()
@@ -553,7 +553,7 @@ def test_signal_while_loading(start, sig):
     s = start(env={"FAKE_LOAD_MS": "30000"}, wait=False)
     assert s.port_known.wait(20)
     t = time.time()
-    assert s.stop(sig) == 0 and time.time() - t < 10
+    assert s.stop(sig) == 0 and time.time() - t < 1
 
 
 @pytest.mark.fake

@@ -137,20 +137,25 @@ static const struct sample_draw settings[] = {
     {1.2f, 0.9f, 0.02f, 0, 0}, {2, 0.7f, 0.05f, 300, 0}, {1, 1, 0.1f, 30, 0},      {5, 0.98f, 0, 500, 0},
     {1, 0.9f, 0.5f, 350, 0},  {1.4e-45f, 0.9f, 0, 0, 0}};
 
-static void test_small(void **state) {
-    (void)state;
-    static const int64_t sizes[] = {1, 2, 63, 255, 256, 257, 400};
+/* All kinds of rows with all settings. */
+static void check_sizes(const int64_t *sizes, size_t n_sizes, int draws) {
     static const char *const names[] = {"flat", "peaked", "ties", "equal", "masked", "one", "signs", "low", "high"};
-    for (size_t s = 0; s < N_ELEMENTS(sizes); s++) {
+    for (size_t s = 0; s < n_sizes; s++) {
         struct row row;
         open_row(&row, sizes[s]);
         for (int kind = 0; kind < N_KINDS; kind++) {
             fill(&row, (enum kind)kind, s);
             row.best = (kind + s) % 2;
-            for (size_t i = 0; i < N_ELEMENTS(settings); i++) check(&row, &settings[i], 400, names[kind]);
+            for (size_t i = 0; i < N_ELEMENTS(settings); i++) check(&row, &settings[i], draws, names[kind]);
         }
         close_row(&row);
     }
+}
+
+static void test_small(void **state) {
+    (void)state;
+    static const int64_t sizes[] = {1, 2, 63, 255, 256, 257, 400};
+    check_sizes(sizes, N_ELEMENTS(sizes), 400);
 }
 
 /* Vocabularies in which the best are found through blocks and samples, and edges are guessed; few draws each, so that
@@ -158,17 +163,7 @@ static void test_small(void **state) {
 static void test_medium(void **state) {
     (void)state;
     static const int64_t sizes[] = {16384, 40000};
-    static const char *const names[] = {"flat", "peaked", "ties", "equal", "masked", "one", "signs", "low", "high"};
-    for (size_t s = 0; s < N_ELEMENTS(sizes); s++) {
-        struct row row;
-        open_row(&row, sizes[s]);
-        for (int kind = 0; kind < N_KINDS; kind++) {
-            fill(&row, (enum kind)kind, s);
-            row.best = (kind + s) % 2;
-            for (size_t i = 0; i < N_ELEMENTS(settings); i++) check(&row, &settings[i], 12, names[kind]);
-        }
-        close_row(&row);
-    }
+    check_sizes(sizes, N_ELEMENTS(sizes), 12);
 }
 
 /* Exactly the definition's ids can be drawn: u is walked so finely that few intervals are missed. */

@@ -189,12 +189,7 @@ GEMM_INLINE void unit(__m512 *acc, const char *head, const char *a, __m512 d, co
 
 GEMM_INLINE void tile(const struct gemm_tile *t, const int R, const enum gemm_format f) {
     const bool far_d = f == GEMM_Q3_K || f == GEMM_Q6_K;
-    const int bytes = f == GEMM_Q2_K   ? 1344
-                      : f == GEMM_Q3_K ? 1728
-                      : f == GEMM_Q4_K ? 2304
-                      : f == GEMM_Q5_K ? 2816
-                      : f == GEMM_Q6_K ? 3328
-                                       : 2176;
+    const int bytes = gemm_unit_bytes(f, GEMM_AVX512_PANEL);
     const int64_t n = t->k / 256;
     const char *w = t->panel + (far_d ? (32 * n + 63) / 64 * 64 : 0), *a = t->act;
     __m512 acc[GEMM_AVX512_ROWS];

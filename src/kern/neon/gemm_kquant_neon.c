@@ -151,12 +151,7 @@ GEMM_INLINE void unit(float32x4_t *acc, const char *head, const char *a, const c
 
 GEMM_INLINE void tile(const struct gemm_tile *t, const int R, const enum gemm_format f) {
     const bool far_d = f == GEMM_Q3_K || f == GEMM_Q6_K;
-    const int bytes = f == GEMM_Q2_K   ? 672
-                      : f == GEMM_Q3_K ? 864
-                      : f == GEMM_Q4_K ? 1152
-                      : f == GEMM_Q5_K ? 1408
-                      : f == GEMM_Q6_K ? 1664
-                                       : 1088;
+    const int bytes = gemm_unit_bytes(f, GEMM_NEON_PANEL);
     const int64_t n = t->k / 256;
     const char *w = t->panel + (far_d ? (16 * n + 63) / 64 * 64 : 0), *a = t->act;
     float32x4_t acc[2 * GEMM_NEON_ROWS];
